@@ -1,0 +1,3 @@
+import devflow.cli
+
+raise SystemExit(devflow.cli.main(["mcp"]))

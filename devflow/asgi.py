@@ -1,0 +1,42 @@
+"""The ASGI application: MCP transports by exact path, everything else to Django."""
+
+import os
+from typing import Any
+
+from django.core.asgi import get_asgi_application
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "devflow.settings")
+django_app = get_asgi_application()
+
+# Only importable once Django is set up.
+from channels.routing import ProtocolTypeRouter  # noqa: E402
+
+from mcpbridge.api.door import RestDoor  # noqa: E402
+from mcpbridge.doors import McpDoor  # noqa: E402
+from mcpbridge.transports.runtime import Runtime  # noqa: E402
+from mcpbridge.transports.sse import Sse  # noqa: E402
+from mcpbridge.transports.streamable import StreamableHttp  # noqa: E402
+
+streamable = StreamableHttp()
+sse = Sse()
+runtime = Runtime(streamable, sse)
+
+_mcp = runtime.serving(McpDoor(streamable, transport="http"))
+_sse = runtime.serving(McpDoor(sse.stream, transport="sse"))
+_messages = runtime.serving(McpDoor(sse.messages, transport="sse"))
+_rest = runtime.serving(RestDoor(django_app))
+ROUTES: dict[str, Any] = {
+    "/mcp": _mcp,
+    "/mcp/": _mcp,
+    "/mcp/sse": _sse,
+    "/mcp/sse/": _sse,
+    "/mcp/messages": _messages,
+    "/mcp/messages/": _messages,
+}
+
+
+async def http(scope: Any, receive: Any, send: Any) -> None:
+    await ROUTES.get(scope["path"], _rest)(scope, receive, send)
+
+
+application = ProtocolTypeRouter({"http": http, "lifespan": runtime.lifespan})

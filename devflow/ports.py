@@ -1,0 +1,166 @@
+"""Small typed ports between the rooms: what one room needs of another, bound in `AppConfig.ready()`.
+
+Each port has a null default, so a room works alone (and in its tests) without the others.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Generic, Protocol, TypeVar
+
+PortT = TypeVar("PortT")
+
+
+class Port(Generic[PortT]):
+    """A slot for one implementation; calling the port gives the bound one, else the default."""
+
+    def __init__(self, default: PortT) -> None:
+        self._default = default
+        self._bound: PortT | None = None
+
+    def bind(self, implementation: PortT) -> None:
+        self._bound = implementation
+
+    def __call__(self) -> PortT:
+        return self._default if self._bound is None else self._bound
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectRef:
+    """A project as the rooms pass it round: primary key, slug, name."""
+
+    id: int
+    slug: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class AgentRef:
+    """An agent inside one project. `name` is the id clients use (`agent_id`)."""
+
+    id: int
+    name: str
+    project_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class KeyScope:
+    """Whose key it is and what it may see: the input of every project decision.
+
+    `project_id`: the key is tied to this project. `user_id`: the key's owner, who sees the projects of their
+    memberships. Neither: a key made on the server's own command line, which sees all projects.
+    """
+
+    key_id: int
+    project_id: int | None = None
+    user_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CallSeen:
+    """One call of an agent: when, in which run of it, and what coherence is computed from."""
+
+    at: datetime
+    session: str
+    tool: str
+    arguments_hash: str
+    ok: bool
+    in_scope: bool
+
+
+class Directory(Protocol):
+    """Projects and agents, as the protocol layer needs them (bound by workflow). All methods block on the database."""
+
+    def project_of(self, scope: KeyScope, *, slug: str | None, agent_name: str) -> ProjectRef:
+        """Give the project of a call: the key's own, else `slug`, else the remembered one, else the only visible one.
+
+        Raises `not_found` for a slug the key cannot see, `invalid_input` listing the slugs when it is ambiguous.
+        """
+
+    def remember_project(self, scope: KeyScope, *, slug: str, agent_name: str) -> ProjectRef:
+        """Store the active project for (key, agent): what `set_project` does."""
+
+    def visible_projects(self, scope: KeyScope) -> Sequence[ProjectRef]: ...
+
+    def role_allows(self, scope: KeyScope, project_id: int, *, write: bool) -> bool:
+        """Whether the key's owner may read (or write) in the project; keys without an owner follow their scopes."""
+
+    def contact(self, project_id: int, agent_name: str, *, session: str, client: str, transport: str) -> AgentRef:
+        """Register the agent on first contact and return it."""
+
+    def record_calls(self, agent_id: int, calls: Sequence[CallSeen]) -> None:
+        """Calls are heartbeats: touch the agent, keep what coherence is computed from, renew its leases."""
+
+    def forget(self) -> None:
+        """Drop what this process remembers of projects and agents."""
+
+    def unread(self, agent_id: int) -> int:
+        """Number of messages in the agent's inbox that it has not acknowledged."""
+
+
+class NullDirectory:
+    """No workflow room: one project without a name, agents that are nobody."""
+
+    _project = ProjectRef(id=0, slug="default", name="Default")
+
+    def project_of(self, scope: KeyScope, *, slug: str | None, agent_name: str) -> ProjectRef:
+        return self._project
+
+    def remember_project(self, scope: KeyScope, *, slug: str, agent_name: str) -> ProjectRef:
+        return self._project
+
+    def visible_projects(self, scope: KeyScope) -> Sequence[ProjectRef]:
+        return (self._project,)
+
+    def role_allows(self, scope: KeyScope, project_id: int, *, write: bool) -> bool:
+        return True
+
+    def contact(self, project_id: int, agent_name: str, *, session: str, client: str, transport: str) -> AgentRef:
+        return AgentRef(id=0, name=agent_name, project_id=project_id)
+
+    def record_calls(self, agent_id: int, calls: Sequence[CallSeen]) -> None:
+        return None
+
+    def forget(self) -> None:
+        return None
+
+    def unread(self, agent_id: int) -> int:
+        return 0
+
+
+class Recall(Protocol):
+    """Related memories (bound by memory)."""
+
+    def related(self, project_id: int, text: str, *, limit: int) -> Sequence[dict[str, Any]]:
+        """Up to `limit` memories near `text`: dicts with the keys of `query_memories` results."""
+
+
+class NullRecall:
+    def related(self, project_id: int, text: str, *, limit: int) -> Sequence[dict[str, Any]]:
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
+class HealthReport:
+    """What one part says of itself: `up`, `degraded` or `down`, with words for people."""
+
+    status: str
+    detail: str = ""
+
+
+HealthProbe = Callable[[], HealthReport]
+
+
+@dataclass
+class HealthBoard:
+    """Named probes; a room adds its own in `ready()`. Probes block."""
+
+    probes: dict[str, HealthProbe] = field(default_factory=dict)
+
+    def add(self, name: str, probe: HealthProbe) -> None:
+        self.probes[name] = probe
+
+
+directory: Port[Directory] = Port(NullDirectory())
+recall: Port[Recall] = Port(NullRecall())
+health = HealthBoard()

@@ -1,0 +1,1 @@
+"""SQLite with first-come-first-served write transactions inside one process."""

@@ -1,0 +1,24 @@
+"""Routing of everything Django answers; the MCP transports are routed before it in `devflow.asgi`."""
+
+from django.contrib import admin
+from django.urls import include, path, re_path
+from rest_framework.routers import DefaultRouter
+
+from mcpbridge.api import viewsets
+from mcpbridge.api.views import UnknownApiPath, UnknownPath
+from workflow.api import routes
+
+router = DefaultRouter()
+router.trailing_slash = "/?"
+router.include_format_suffixes = False
+routes.register(router)
+viewsets.register(router)
+
+urlpatterns = [
+    path("admin/", admin.site.urls),
+    path("api/v1/", include(router.urls)),
+    path("", include("mcpbridge.urls")),
+    path("", include("workflow.urls")),
+    re_path(r"^mcp/", UnknownPath.as_view()),
+    re_path(r"^api(?:/|$)", UnknownApiPath.as_view()),
+]

@@ -1,0 +1,57 @@
+"""Stored answers: the same idempotency key again gives the same answer and has no second effect."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+from django.db import IntegrityError, transaction
+from django.utils import timezone
+
+from devflow.errors import conflict, invalid
+from mcpbridge.models import StoredAnswer
+
+KEEP = timedelta(hours=24)
+MAX_KEY = 255
+
+
+def request_hash(tool: str, arguments: Mapping[str, Any], project: str) -> str:
+    """A call's fingerprint: tool, arguments, and the project it was aimed at."""
+    return hashlib.sha256(json.dumps([tool, arguments, project], sort_keys=True).encode()).hexdigest()
+
+
+def checked_key(key: object) -> str:
+    """Raises `invalid_input` unless the idempotency key is 1 to 255 printable ASCII characters."""
+    if not isinstance(key, str) or not 1 <= len(key) <= MAX_KEY or not key.isascii() or not key.isprintable():
+        raise invalid(f"An idempotency key is 1 to {MAX_KEY} printable ASCII characters.", idempotency_key="malformed")
+    return key
+
+
+def reserve(key_id: int, idempotency_key: str, fingerprint: str) -> StoredAnswer | None:
+    """Take an idempotency key inside the call's transaction.
+
+    None: it is new, the call runs and must `store` its answer. Otherwise the earlier answer; a call that is still
+    running under the same key is waited for by the database. Raises `conflict` for another body under that key.
+    """
+    try:
+        with transaction.atomic():
+            StoredAnswer.objects.create(key_id=key_id, idempotency_key=idempotency_key, request_hash=fingerprint)
+    except IntegrityError:
+        earlier = StoredAnswer.objects.get(key_id=key_id, idempotency_key=idempotency_key)
+        if earlier.request_hash != fingerprint:
+            raise conflict(
+                "This idempotency key was used for another call.",
+                suggestion="Use a fresh key for every new call, and the same key only to repeat one.",
+            ) from None
+        return earlier
+    return None
+
+
+def store(key_id: int, idempotency_key: str, answer: dict[str, Any]) -> None:
+    StoredAnswer.objects.filter(key_id=key_id, idempotency_key=idempotency_key).update(answer=answer)
+
+
+def expire() -> int:
+    """Delete answers older than a day. Returns how many."""
+    return StoredAnswer.objects.filter(created_at__lt=timezone.now() - KEEP).delete()[0]

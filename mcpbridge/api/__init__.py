@@ -1,0 +1,1 @@
+"""The REST door: discovery, calls, health, metrics, OpenAPI. Above the dispatcher, beside the transports."""

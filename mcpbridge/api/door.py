@@ -1,0 +1,135 @@
+"""What stands before every REST path, before Django reads a byte of the body: key, Host and Origin, size.
+
+ASGI middleware round Django's application. `/mcp/execute` and `/mcp/batch` end here: their DRF views are called on
+the event loop without Django's middleware, whose thread hops cost more than the call itself and which has nothing
+to do for a request with a key and no cookie.
+"""
+
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from functools import lru_cache
+from io import BytesIO
+from typing import Any
+from urllib.parse import parse_qsl
+
+from django.core.handlers.asgi import ASGIRequest
+from django.http import HttpResponseBase
+
+from devflow import config
+from devflow.errors import DevFlowError, ErrorCode
+from mcpbridge import access, doors
+from mcpbridge.api.authentication import too_many_refusals
+from mcpbridge.api.problems import failure
+from mcpbridge.doors import DOOR, MAX_BODY, AsgiApp, AsgiScope, Door
+from mcpbridge.threads import run_blocking
+
+HEALTH = "/mcp/health"
+View = Callable[[ASGIRequest], Awaitable[HttpResponseBase]]
+
+
+def _takes_keys_only(path: str) -> bool:
+    return path.startswith("/mcp/") or path == "/metrics"
+
+
+def _takes_keys(path: str) -> bool:
+    return _takes_keys_only(path) or path.startswith("/api/")
+
+
+@lru_cache(maxsize=1)
+def _direct() -> Mapping[str, View]:
+    from mcpbridge.api.views import BatchView, ExecuteView
+
+    views: dict[str, Any] = {"/mcp/execute": ExecuteView.as_view(), "/mcp/batch": BatchView.as_view()}
+    return views
+
+
+def _too_large() -> DevFlowError:
+    return DevFlowError(ErrorCode.TOO_LARGE, f"A body may have {MAX_BODY} bytes at most.")
+
+
+class RestDoor:
+    """Let a request through to Django (machine paths with a `Door` in their scope), or answer 401, 421, 403 or 413."""
+
+    def __init__(self, app: AsgiApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: AsgiScope, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            return await self.app(scope, receive, send)
+        path: str = scope["path"]
+        headers = doors.headers_of(scope)
+        if _takes_keys(path):
+            presented = "x-api-key" in headers or "authorization" in headers
+            if presented or (_takes_keys_only(path) and path != HEALTH):
+                try:
+                    identity = await access.identify(access.key_in(headers))
+                except DevFlowError as exc:
+                    return await self._refuse_key(scope, send, exc)
+                query = dict(parse_qsl(scope.get("query_string", b"").decode("latin-1")))
+                scope = {**scope, DOOR: Door(identity=identity, transport="rest", headers=headers, query=query)}
+            if fault := doors.fault_of_place(headers):
+                status, message = fault
+                return await _refuse(path, send, DevFlowError(ErrorCode.FORBIDDEN, message), status)
+        declared = headers.get("content-length", "0")
+        if not (declared.isascii() and declared.isdigit()) or int(declared) > MAX_BODY:
+            return await _refuse(path, send, _too_large(), closing=True)
+        if DOOR in scope and (view := _direct().get(path)) is not None:
+            return await _serve(view, scope, receive, send)
+        return await self.app(scope, _bounded(receive, path, send), send)
+
+    @staticmethod
+    async def _refuse_key(scope: AsgiScope, send: Any, error: DevFlowError) -> None:
+        address = (scope.get("client") or ("", 0))[0]
+        count = run_blocking(doors.failed_too_often, address) if config.current().redis_url else None
+        wait = await count if count is not None else doors.failed_too_often(address)
+        await _refuse(scope["path"], send, too_many_refusals(wait) if wait else error)
+
+
+async def _refuse(path: str, send: Any, error: DevFlowError, status: int | None = None, closing: bool = False) -> None:
+    status, media_type, body, headers = failure(path, error, status=status)
+    if closing:  # the unread rest of the body would be taken for the next request
+        headers["Connection"] = "close"
+    await _send(send, status, {"Content-Type": media_type, **headers}, json.dumps(body).encode())
+
+
+async def _send(send: Any, status: int, headers: Mapping[str, str], body: bytes) -> None:
+    raw = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
+    raw += [(b"content-length", str(len(body)).encode()), (b"x-content-type-options", b"nosniff")]
+    await send({"type": "http.response.start", "status": status, "headers": raw})
+    await send({"type": "http.response.body", "body": body})
+
+
+def _bounded(receive: Any, path: str, send: Any) -> Any:
+    """A `receive` that answers 413 itself once a body of undeclared length has grown too large."""
+    size = 0
+
+    async def counting() -> Any:
+        nonlocal size
+        message = await receive()
+        size += len(message.get("body", b""))
+        if size > MAX_BODY:
+            await _refuse(path, send, _too_large(), closing=True)
+            return {"type": "http.disconnect"}
+        return message
+
+    return counting
+
+
+async def _serve(view: View, scope: AsgiScope, receive: Any, send: Any) -> None:
+    """Call a DRF view on the loop with the whole body at hand."""
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            return
+        parts.append(message.get("body", b""))
+        size += len(parts[-1])
+        if size > MAX_BODY:
+            await _refuse(scope["path"], send, _too_large(), closing=True)
+            return
+        if not message.get("more_body", False):
+            break
+    response: Any = await view(ASGIRequest(scope, BytesIO(b"".join(parts))))
+    response.render()
+    await _send(send, response.status_code, dict(response.items()), response.content)

@@ -1,0 +1,64 @@
+"""The budget of a key: at most so many calls in any 60 s, over all transports and workers together."""
+
+from functools import lru_cache
+from math import ceil
+from time import time
+
+from limits import RateLimitItemPerMinute
+from limits.storage import storage_from_string
+from limits.strategies import MovingWindowRateLimiter
+
+from devflow import config
+from devflow.errors import DevFlowError, ErrorCode
+from mcpbridge.threads import run_blocking
+from mcpbridge.tooling import Caller
+
+
+@lru_cache(maxsize=1)
+def _limiter() -> MovingWindowRateLimiter:
+    url = config.current().redis_url
+    return MovingWindowRateLimiter(storage_from_string(url or "memory://"))
+
+
+@lru_cache(maxsize=1024)
+def _window(calls: int) -> RateLimitItemPerMinute:
+    return RateLimitItemPerMinute(calls, namespace="devflow-calls")
+
+
+def allowance(rate_per_minute: int | None) -> int:
+    """Calls a key may make in any 60 s; 0 means no limit. Every limited key has the burst on top of its rate."""
+    limits = config.current().mcp_gateway.rate_limit
+    if not limits.enabled or rate_per_minute == 0:
+        return 0
+    return (rate_per_minute or limits.requests_per_minute) + limits.burst
+
+
+def _take(key_id: int, calls: int, cost: int) -> None:
+    limiter, window, identifier = _limiter(), _window(calls), str(key_id)
+    if limiter.hit(window, identifier, cost=cost):
+        return
+    if cost > calls:
+        raise DevFlowError(
+            ErrorCode.RATE_LIMITED,
+            f"A batch of {cost} is more than this key may call in a minute ({calls}).",
+            suggestion="Send smaller batches.",
+            retry_after_ms=60_000,
+        )
+    reset = limiter.get_window_stats(window, identifier).reset_time
+    wait = max(1, ceil((reset - time()) * 1000))
+    raise DevFlowError(
+        ErrorCode.RATE_LIMITED,
+        f"This key may make {calls} calls in 60 s; the next one is free in {ceil(wait / 1000)} s.",
+        retry_after_ms=wait,
+    )
+
+
+async def spend(caller: Caller, cost: int = 1) -> None:
+    """Take `cost` calls from the caller's budget, all or none. Raises `rate_limited` with the time to wait."""
+    calls = allowance(caller.rate_per_minute)
+    if calls == 0 or cost == 0:
+        return
+    if config.current().redis_url:
+        await run_blocking(_take, caller.scope.key_id, calls, cost)
+    else:
+        _take(caller.scope.key_id, calls, cost)

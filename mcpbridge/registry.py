@@ -1,0 +1,78 @@
+"""Discovery and lookup of tools: which there are, under which names, and which of them a caller is shown."""
+
+import difflib
+import hashlib
+from collections.abc import Iterable
+
+from devflow.errors import DevFlowError, ErrorCode
+from mcpbridge.tooling import MAX_NAME, Caller, Exposed, Tool, declared
+
+SEARCH_TOOLS = "search_tools"
+CALL_TOOL = "call_tool"
+INDIRECT = (SEARCH_TOOLS, CALL_TOOL)
+
+
+def spelled(name: str, names: str) -> str:
+    """A tool's name as a client is shown it: dots break some clients, and none takes more than 64 characters."""
+    shown = name.replace(".", "_") if names == "underscore" else name
+    if len(shown) <= MAX_NAME:
+        return shown
+    return f"{shown[: MAX_NAME - 9]}_{hashlib.sha256(shown.encode()).hexdigest()[:8]}"
+
+
+class Registry:
+    """Tools by every name they answer to. Built from the declarations when first asked."""
+
+    def __init__(self, tools: list[Tool]) -> None:
+        self._tools = tools
+        self._by_name: dict[str, Tool] = {}
+        self._indexed = 0
+
+    def _index(self) -> dict[str, Tool]:
+        if self._indexed != len(self._tools):
+            for tool in self._tools[self._indexed :]:
+                for name in {tool.name, spelled(tool.name, "dotted"), spelled(tool.name, "underscore")}:
+                    if name in self._by_name:
+                        raise TypeError(f"two tools answer to the name {name}")
+                    self._by_name[name] = tool
+            self._indexed = len(self._tools)
+        return self._by_name
+
+    def all(self) -> list[Tool]:
+        self._index()
+        return list(self._tools)
+
+    def find(self, name: str) -> Tool | None:
+        return self._index().get(name)
+
+    def resolve(self, name: str, caller: Caller) -> Tool:
+        """The tool behind a name, if the caller's key may know of it. Raises `not_found` with near misses."""
+        tool = self._index().get(name)
+        if tool is not None and self._may_know(tool, caller):
+            return tool
+        near = difflib.get_close_matches(name, [t.name for t in self.shown(caller, everything=True)], n=3)
+        hint = f"Did you mean {', '.join(near)}?" if near else "List the tools and use one of their names."
+        raise DevFlowError(ErrorCode.NOT_FOUND, f"Unknown tool: {name[:MAX_NAME]}", suggestion=hint)
+
+    @staticmethod
+    def _may_know(tool: Tool, caller: Caller) -> bool:
+        return not caller.toolsets or tool.toolset in caller.toolsets or tool.name in INDIRECT
+
+    def shown(self, caller: Caller, *, everything: bool = False) -> list[Tool]:
+        """The tools listed to a caller, by name; `everything` looks behind `expose=search`."""
+        exposed: Exposed = caller.exposed
+        if exposed.expose == "search" and not everything:
+            return [tool for tool in self.all() if tool.name in INDIRECT]
+        return sorted(self._visible(exposed, caller), key=lambda tool: tool.name)
+
+    def _visible(self, exposed: Exposed, caller: Caller) -> Iterable[Tool]:
+        for tool in self.all():
+            if tool.hidden or not self._may_know(tool, caller):
+                continue
+            if exposed.toolsets and tool.toolset not in exposed.toolsets:
+                continue
+            if caller.allows(tool.effect):
+                yield tool
+
+
+registry = Registry(declared)

@@ -1,0 +1,89 @@
+"""What runs beside the requests of one server process: the event bus, the MCP session manager, the drain.
+
+uvicorn announces start and stop over the ASGI lifespan; daphne does not, so the first request starts it there.
+"""
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import Any
+
+from devflow.drain import draining
+from devflow.events import bus
+from mcpbridge import export
+from mcpbridge.audit import recorder
+from mcpbridge.doors import AsgiApp
+from mcpbridge.subscriptions import live
+from mcpbridge.transports.sse import Sse
+from mcpbridge.transports.streamable import StreamableHttp
+
+logger = logging.getLogger(__name__)
+
+
+class Runtime:
+    """Background tasks of one event loop, started once."""
+
+    def __init__(self, streamable: StreamableHttp, sse: Sse) -> None:
+        self._streamable = streamable
+        self._sse = sse
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._ready: asyncio.Future[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def ensure(self) -> None:
+        """Start, or wait for whoever is starting. Costs a comparison once started."""
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop or self._ready is None:
+            self._loop, self._ready = loop, loop.create_future()
+            self._tasks = [
+                self._task(self._streamable.run(self._ready)),
+                self._task(self._sse.run()),
+                self._task(bus.run()),
+                self._task(export.run()),
+                self._task(self._drain()),
+            ]
+        if not self._ready.done():
+            await asyncio.shield(self._ready)
+
+    def _task(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        task = asyncio.get_running_loop().create_task(work)
+        task.add_done_callback(self._ended)
+        return task
+
+    @staticmethod
+    def _ended(task: "asyncio.Task[None]") -> None:
+        if not task.cancelled() and (fault := task.exception()) is not None:
+            logger.error("a background task of the server ended", exc_info=fault)
+
+    async def _drain(self) -> None:
+        await draining.wait_async()
+        live.close()
+        self._sse.drain()
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks, self._loop, self._ready = [], None, None
+        await asyncio.to_thread(recorder.stop)
+
+    def serving(self, app: AsgiApp) -> AsgiApp:
+        """`app`, with everything it needs running on its loop."""
+
+        async def started(scope: Any, receive: Any, send: Any) -> None:
+            await self.ensure()
+            await app(scope, receive, send)
+
+        return started
+
+    async def lifespan(self, scope: Any, receive: Any, send: Any) -> None:
+        """The ASGI lifespan protocol."""
+        while True:
+            message = await receive()
+            if message["type"] == "lifespan.startup":
+                await self.ensure()
+                await send({"type": "lifespan.startup.complete"})
+            else:
+                await self.stop()
+                await send({"type": "lifespan.shutdown.complete"})
+                return

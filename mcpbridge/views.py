@@ -1,0 +1,155 @@
+"""Pages that hand out keys: connect a client, and the list of keys."""
+
+import json
+import secrets
+from typing import Any
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.views.decorators.http import require_http_methods, require_POST
+from django_ratelimit.decorators import ratelimit
+
+from devflow import config
+from devflow.errors import DevFlowError, ErrorCode
+from devflow.ports import KeyScope
+from mcpbridge import access, keys
+from mcpbridge.access import Identity
+from mcpbridge.clients import snippets
+from mcpbridge.registry import registry, spelled
+from mcpbridge.tooling import Exposed, Scope
+
+KEYS_PER_MINUTE = "20/m"
+NO_KEY = "YOUR_API_KEY"
+
+
+def base_url(request: HttpRequest) -> str:
+    """The address clients use, without a slash at its end."""
+    return config.current().public_url.rstrip("/") or request.build_absolute_uri("/").rstrip("/")
+
+
+def token_costs() -> list[dict[str, Any]]:
+    """What each exposure costs a client's context: characters of its real listing, a quarter of them as tokens."""
+    identity = Identity(
+        scope=KeyScope(key_id=0),
+        name="estimate",
+        scopes=frozenset({Scope.ADMIN}),
+        rate_per_minute=0,
+        toolsets=frozenset(),
+        expose="",
+        names="",
+        expires_at=None,
+    )
+    costs = []
+    for expose, means in (("direct", "Every tool is listed"), ("search", "Two tools that find and call the others")):
+        caller = access.caller_for(identity, transport="rest", exposed=Exposed(expose=expose))
+        shown = registry.shown(caller)
+        listing = [
+            {
+                "name": spelled(tool.name, "dotted"),
+                "description": tool.description,
+                "inputSchema": tool.input_schema,
+                "outputSchema": tool.output_schema,
+                "annotations": tool.annotations(),
+            }
+            for tool in shown
+        ]
+        size = len(json.dumps(listing, ensure_ascii=False, separators=(",", ":")))
+        costs.append({"name": expose, "means": means, "tools": len(shown), "characters": size, "tokens": size // 4})
+    return costs
+
+
+def _limited(request: HttpRequest) -> HttpResponse | None:
+    if getattr(request, "limited", False):
+        why = "That were many keys in one minute."
+        response = render(request, "429.html", {"wait": 60, "why": why}, status=429)
+        response["Retry-After"] = "60"
+        return response
+    return None
+
+
+def _not_stored(response: HttpResponse) -> HttpResponse:
+    response["Cache-Control"] = "no-store"
+    return response
+
+
+@login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+@ratelimit(key="user", rate=KEYS_PER_MINUTE, method="POST", block=False)
+def connect(request: HttpRequest) -> HttpResponse:
+    """Snippets for every client; POST makes a fresh key and shows it inside them, this once."""
+    if limited := _limited(request):
+        return limited
+    issuer, fresh, problem = keys.person(request.user), "", ""
+    projects = keys.projects_of(issuer)
+    if request.method == "POST":
+        try:
+            _, fresh = keys.issue(
+                issuer,
+                name=f"client of {request.user.get_username()}",
+                scopes=["read", "write", "execute"],
+                project=request.POST.get("project") or None,
+            )
+        except DevFlowError as exc:
+            problem = exc.message
+    context = {
+        "snippets": snippets(base_url(request), fresh or NO_KEY, secrets.token_hex(3)),
+        "fresh": fresh,
+        "problem": problem,
+        "projects": projects,
+        "costs": token_costs(),
+        "base_url": base_url(request),
+        "here": "connect",
+    }
+    return _not_stored(render(request, "mcpbridge/connect.html", context))
+
+
+def _whole(text: str, name: str) -> int | None:
+    if not text.strip():
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) <= 6):
+        raise DevFlowError(ErrorCode.INVALID_INPUT, f"{name} is a whole number, or nothing.")
+    return int(text)
+
+
+@login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+@ratelimit(key="user", rate=KEYS_PER_MINUTE, method="POST", block=False)
+def keys_page(request: HttpRequest) -> HttpResponse:
+    """The keys somebody may see; POST makes one and shows it in the answer, this once."""
+    if limited := _limited(request):
+        return limited
+    issuer = keys.person(request.user)
+    fresh, problem, made = "", "", None
+    if request.method == "POST":
+        try:
+            made, fresh = keys.issue(
+                issuer,
+                name=request.POST.get("name", ""),
+                scopes=request.POST.getlist("scopes"),
+                project=request.POST.get("project") or None,
+                expires_in_days=_whole(request.POST.get("expires_in_days", ""), "The number of days"),
+                rate_per_minute=_whole(request.POST.get("rate_per_minute", ""), "The rate"),
+            )
+        except DevFlowError as exc:
+            problem = exc.message
+    context = {
+        "keys": keys.visible_to(issuer)[:200],
+        "scopes": [scope for scope in keys.SCOPES if scope in issuer.may_give],
+        "projects": keys.projects_of(issuer),
+        "fresh": fresh,
+        "made": made,
+        "problem": problem,
+        "here": "keys",
+    }
+    return _not_stored(render(request, "mcpbridge/keys.html", context, status=422 if problem else 200))
+
+
+@login_required
+@require_POST
+def revoke_key(request: HttpRequest, pk: int) -> HttpResponse:
+    key = get_object_or_404(keys.visible_to(keys.person(request.user)), pk=pk)
+    keys.revoke(key)
+    messages.success(request, f"{key.name} was revoked; it stops working everywhere within 5 seconds.")
+    return redirect("keys")

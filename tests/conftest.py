@@ -1,0 +1,56 @@
+"""Fixtures every test may use."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.running import RunningServer, running
+from tests.servers import postgres_server, postgres_url, redis_server, redis_url
+
+__all__ = ["postgres_server", "postgres_url", "redis_server", "redis_url"]
+
+StartServer = Callable[..., RunningServer]
+
+
+@pytest.fixture(autouse=True)
+def nothing_remembered() -> None:
+    """What a server process remembers of one database must not meet the next."""
+    from devflow import ports
+    from mcpbridge import access, dispatcher
+
+    ports.directory().forget()
+    access.keyring.forget()
+    dispatcher.unchanged.forget()
+
+
+@pytest.fixture
+def start_server(tmp_path: Path) -> Iterator[StartServer]:
+    """Start real servers, each with its own data directory: `start_server(server=, workers=, env=, arguments=)`."""
+    with ExitStack() as stack:
+        count = iter(range(100))
+
+        def start(
+            *,
+            home: Path | None = None,
+            server: str = "uvicorn",
+            workers: int = 1,
+            env: Mapping[str, str] | None = None,
+            arguments: tuple[str, ...] = (),
+        ) -> RunningServer:
+            home = home or tmp_path / f"home{next(count)}"
+            return stack.enter_context(running(home, server=server, workers=workers, env=env, arguments=arguments))
+
+        yield start
+
+
+@pytest.fixture(scope="module", params=["uvicorn", "daphne"])
+def live_server_process(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningServer]:
+    """A real server for the tests of one module, under each ASGI server; `indirect` parameters choose another set."""
+    kind = request.param if isinstance(request.param, str) else request.param["server"]
+    options = {} if isinstance(request.param, str) else {k: v for k, v in request.param.items() if k != "server"}
+    with running(tmp_path_factory.mktemp("server") / "home", server=kind, **options) as server:
+        yield server

@@ -1,0 +1,115 @@
+"""Keys at the door."""
+
+from datetime import timedelta
+
+import pytest
+import time_machine
+from django.utils import timezone
+
+from devflow.errors import DevFlowError
+from mcpbridge import access
+from mcpbridge.models import ApiKey, key_checksum, well_formed
+
+pytestmark = pytest.mark.django_db
+
+
+def issue(**more: object) -> tuple[ApiKey, str]:
+    return ApiKey.objects.issue(name="door", scopes=["read"], **more)  # type: ignore[arg-type]  # forwarded as given
+
+
+def refusal(raw: str) -> tuple[str, str]:
+    with pytest.raises(DevFlowError) as caught:
+        access.identify_blocking(raw)
+    return caught.value.code.value, caught.value.message
+
+
+def test_a_fresh_key_opens_the_door() -> None:
+    key, raw = issue()
+    assert access.identify_blocking(raw).scope.key_id == key.pk
+
+
+def test_the_row_does_not_hold_the_key() -> None:
+    key, raw = issue()
+    stored = "".join(str(getattr(key, field.attname)) for field in ApiKey._meta.concrete_fields)
+    assert raw not in stored
+    assert raw.split("_")[2] not in stored
+
+
+def test_missing_malformed_unknown_revoked_and_expired_keys_read_the_same() -> None:
+    revoked, revoked_raw = issue()
+    revoked.revoke()
+    _, expired_raw = issue(expires_in=timedelta(seconds=-1))
+    body = "dvf_ABCDEFGHIJKL_" + "x" * 40
+    answers = {refusal(raw) for raw in ("", "nonsense", f"{body}_{key_checksum(body)}", revoked_raw, expired_raw)}
+    assert len(answers) == 1
+
+
+def test_a_revocation_holds_within_five_seconds_for_a_remembered_key() -> None:
+    key, raw = issue()
+    access.identify_blocking(raw)
+    key.revoke()
+    assert access.REMEMBER_SECONDS < 5
+    access.keyring.forget()  # what the passing of REMEMBER_SECONDS does
+    refusal(raw)
+
+
+def test_a_remembered_key_expires_on_time() -> None:
+    with time_machine.travel(timezone.now(), tick=False) as clock:
+        _, raw = issue(expires_in=timedelta(seconds=2))
+        access.identify_blocking(raw)
+        clock.shift(2.1)
+        refusal(raw)
+
+
+def test_a_mistyped_key_costs_no_query(django_assert_num_queries: object) -> None:
+    _, raw = issue()
+    assert not well_formed(raw[:-1] + ("a" if raw[-1] != "a" else "b"))
+
+
+@pytest.mark.parametrize(
+    ("headers", "expected"),
+    [
+        ({"x-api-key": "k"}, "k"),
+        ({"authorization": "Bearer k"}, "k"),
+        ({"authorization": "bearer k"}, "k"),
+        ({"authorization": "Basic k"}, ""),
+        ({}, ""),
+    ],
+)
+def test_a_key_is_read_from_either_header(headers: dict[str, str], expected: str) -> None:
+    assert access.key_in(headers) == expected
+
+
+def identity() -> access.Identity:
+    _, raw = issue()
+    return access.identify_blocking(raw)
+
+
+def test_the_agent_is_the_header_then_the_session_then_the_key() -> None:
+    who = identity()
+    named = access.caller_for(who, transport="rest", headers={"x-agent-id": "claude-1"})
+    in_meta = access.caller_for(who, transport="http", meta={"devflow/agent": "cursor-2"}, session="s")
+    by_session = access.caller_for(who, transport="sse", client="cursor", session="abcdefghij")
+    by_key = access.caller_for(who, transport="rest")
+    assert [c.agent_name for c in (named, in_meta, by_session, by_key)] == [
+        "claude-1",
+        "cursor-2",
+        "cursor-abcdefgh",
+        "door-agent",
+    ]
+    assert by_key.notes()
+    assert not named.notes()
+
+
+@pytest.mark.parametrize("name", ["x" * 101, "new\nline", "\x00", 7])
+def test_an_agent_cannot_call_itself_just_anything(name: object) -> None:
+    with pytest.raises(DevFlowError):
+        access.caller_for(identity(), transport="http", meta={"devflow/agent": name})
+
+
+def test_a_url_can_narrow_what_a_key_shows_but_not_widen_it() -> None:
+    who = identity()
+    narrow = access.exposure_for(who, {"toolsets": "workflow,memory", "expose": "search", "names": "underscore"})
+    assert (narrow.toolsets, narrow.expose, narrow.names) == (frozenset({"workflow", "memory"}), "search", "underscore")
+    with pytest.raises(DevFlowError, match="expose must be one of"):
+        access.exposure_for(who, {"expose": "everything"})

@@ -1,0 +1,88 @@
+"""SSE over several server processes that share Redis: the POST lands anywhere."""
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import redis
+
+from tests.running import RunningServer, running
+from tests.transports.site import WAIT, RawStream, call, initialize
+
+pytestmark = [pytest.mark.redis, pytest.mark.slow]
+
+
+@pytest.fixture(scope="module")
+def pair(redis_server: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RunningServer, RunningServer]]:
+    """Two servers with one database, one Redis and one secret key."""
+    root: Path = tmp_path_factory.mktemp("pair")
+    env = {
+        "DEVFLOW_REDIS_URL": redis_server.url,
+        "DEVFLOW_DATABASE_URL": f"sqlite:///{root / 'shared.sqlite3'}",
+        "DEVFLOW_SECRET_KEY": "a secret that both of them know, for tests only, long enough",
+    }
+    with running(root / "one", env=env) as one, running(root / "two", env=env) as two:
+        yield one, two
+
+
+class Elsewhere:
+    """The GET goes to one server, the POSTs to another."""
+
+    def __init__(self, client: httpx.Client, holder: RunningServer, other: RunningServer) -> None:
+        self.url, self.key, self._other, self._client = holder.url, holder.key, other.url, client
+
+    def request(self, method: str, path: str, key: str | None = None, **options: Any) -> httpx.Response:
+        return self._client.request(method, self._other + path, headers={"X-API-Key": key or self.key}, **options)
+
+
+@pytest.fixture
+def client() -> Iterator[httpx.Client]:
+    with httpx.Client(timeout=WAIT) as client:
+        yield client
+
+
+def test_a_post_reaches_a_stream_of_another_process(
+    pair: tuple[RunningServer, RunningServer], client: httpx.Client
+) -> None:
+    one, two = pair
+    with RawStream(Elsewhere(client, one, two)) as stream:
+        assert stream.post("{").status_code == 400
+        assert stream.post(initialize(), key=one.create_key("foreign")["key"]).status_code == 404
+        stream.shake_hands()
+        assert stream.post(call("far", "heartbeat")).status_code == 202
+        assert stream.message()["id"] == "far"
+        endpoint = stream.endpoint
+    deadline = time.monotonic() + WAIT
+    while stream.post(initialize(), endpoint=endpoint).status_code == 202:
+        assert time.monotonic() < deadline, "a closed stream is known to be closed"
+    started = time.monotonic()
+    assert stream.post(initialize(), endpoint=endpoint).status_code == 404
+    assert time.monotonic() - started < 2, "its process says so; nobody waits for a time-out"
+
+
+def test_a_thousand_posts_leave_no_subscription_behind(
+    pair: tuple[RunningServer, RunningServer], redis_server: Any, client: httpx.Client
+) -> None:
+    with redis.Redis.from_url(redis_server.url) as store, RawStream(Elsewhere(client, *pair)) as stream:
+        stream.shake_hands()
+        before = sorted(store.pubsub_channels())
+        notice = json.dumps({"jsonrpc": "2.0", "method": "notifications/nothing"})
+        assert [stream.post(notice).status_code for _ in range(1000)] == [202] * 1000
+        assert sorted(store.pubsub_channels()) == before
+
+
+def test_the_session_of_a_killed_process_is_unknown(
+    pair: tuple[RunningServer, RunningServer], client: httpx.Client, tmp_path: Path
+) -> None:
+    one, _ = pair
+    with running(tmp_path / "doomed", env=one.env) as doomed:
+        stream = RawStream(Elsewhere(client, replace(doomed, key=one.key), one))
+        doomed.process.kill()
+        doomed.process.wait()
+    assert stream.post(initialize()).status_code == 404
+    stream.close()

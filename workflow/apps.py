@@ -1,0 +1,12 @@
+from django.apps import AppConfig
+
+
+class WorkflowConfig(AppConfig):
+    name = "workflow"
+    verbose_name = "Workflow"
+
+    def ready(self) -> None:
+        from devflow import ports
+        from workflow.services.directory import WorkflowDirectory
+
+        ports.directory.bind(WorkflowDirectory())

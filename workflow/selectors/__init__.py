@@ -1,0 +1,1 @@
+"""What can be read of the workflow: querysets and frozen views, in a constant number of queries each."""

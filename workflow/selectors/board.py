@@ -1,0 +1,134 @@
+"""The board: five columns with their cards, and exact counts beside them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db import connection
+from django.db.models import Count, Q, QuerySet
+from django.utils import timezone
+
+from workflow.models import Project, Status, Task, open_blocker
+from workflow.selectors.tasks import COLUMNS, Card, gives_out, runs_out, with_blockers, with_status
+
+COLUMN_NAMES = ("backlog", "ready", "in_progress", "review", "done")
+MAX_CARDS = 200
+MAX_DONE = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    """`columns` maps each name to its first cards; `counts` is exact; `truncated` names the columns with more."""
+
+    project: Project
+    columns: Mapping[str, list[Card]]
+    counts: Mapping[str, int]
+    total: int
+    failed: int
+    blocked: int
+    limits: Mapping[str, int | None]
+    truncated: Mapping[str, bool]
+
+
+def column_of(status: str) -> str | None:
+    """The column a (current) status stands in; None for cancelled, which is hidden."""
+    return {
+        Status.PENDING: "backlog",
+        Status.READY: "ready",
+        Status.IN_PROGRESS: "in_progress",
+        Status.REVIEW: "review",
+        Status.FAILED: "review",
+        Status.DONE: "done",
+    }.get(Status(status))
+
+
+def _ran_out(at: datetime, *, has_blocker: bool) -> Q:
+    waits = Q(open_blocker())
+    return runs_out(at) & ~gives_out(at) & (waits if has_blocker else ~waits)
+
+
+def in_column(tasks: QuerySet[Task], column: str, at: datetime) -> QuerySet[Task]:
+    """Those of `tasks` that stand in `column` at `at`, in the column's order."""
+    if column == "done":
+        return tasks.filter(status=Status.DONE).order_by("-completed_at", "-pk")
+    wanted = {
+        "backlog": Q(status=Status.PENDING) | _ran_out(at, has_blocker=True),
+        "ready": Q(status=Status.READY) | _ran_out(at, has_blocker=False),
+        "in_progress": Q(status=Status.IN_PROGRESS) & ~Q(lease_expires_at__isnull=False, lease_expires_at__lte=at),
+        "review": Q(status__in=[Status.REVIEW, Status.FAILED]) | gives_out(at),
+    }[column]
+    return tasks.filter(wanted).order_by("-boosted", "position", "pk")
+
+
+_LEASES = """
+    (SELECT MAX(lease_expires_at) FROM workflow_task WHERE project_id = %s AND lease_token IS NOT NULL),
+    (SELECT COUNT(*) FROM workflow_task
+      WHERE project_id = %s AND lease_token IS NOT NULL AND lease_expires_at <= %s)"""
+_FINGERPRINT = f"SELECT (SELECT MAX(id) FROM workflow_event WHERE project_id = %s), {_LEASES}"  # noqa: S608  # constants
+_FINGERPRINT_ON_POSTGRESQL = f"SELECT pg_current_snapshot()::text, {_LEASES}"
+
+
+def fingerprint(*, project_id: int) -> tuple[object, ...]:
+    """What the board of a project depends on, in one cheap query: equal fingerprints, equal boards.
+
+    Every change appends an Event, leases aside: how far they reach and how many have run out is counted beside. On
+    PostgreSQL event ids are given before commit, so the snapshot stands for them.
+    """
+    now = connection.ops.adapt_datetimefield_value(timezone.now())
+    on_postgresql = connection.vendor == "postgresql"
+    with connection.cursor() as cursor:
+        if on_postgresql:
+            cursor.execute(_FINGERPRINT_ON_POSTGRESQL, [project_id, project_id, now])
+        else:
+            cursor.execute(_FINGERPRINT, [project_id, project_id, project_id, now])
+        return (project_id, *cursor.fetchone())
+
+
+def board(
+    *,
+    project: Project,
+    tasks: QuerySet[Task] | None = None,
+    at: datetime | None = None,
+    max_cards: int = MAX_CARDS,
+    max_done: int = MAX_DONE,
+) -> Board:
+    """The board of a project, or of a filtered part of its `tasks`. Seven queries whatever the number of tasks."""
+    now = at or timezone.now()
+    shown = Task.objects.filter(project=project) if tasks is None else tasks
+    waits = Q(open_blocker()) | ~Q(manual_block="")
+    annotated: Any = with_status(shown, now)
+    statuses = (
+        annotated.exclude(status=Status.CANCELLED)
+        .order_by()
+        .values_list("current_status")
+        .annotate(
+            n=Count("pk"),
+            waiting=Count("pk", filter=~Q(status=Status.DONE) & waits),
+        )
+    )
+    counts = dict.fromkeys(COLUMN_NAMES, 0)
+    failed = blocked = 0
+    for status, number, waiting in statuses:
+        column = column_of(status)
+        if column is not None:
+            counts[column] += number
+        blocked += waiting
+        failed += number if status == Status.FAILED else 0
+    rows = {}
+    for column in COLUMN_NAMES:
+        most = max_done if column == "done" else max_cards
+        chosen = in_column(with_status(shown, now), column, now)
+        rows[column] = list(chosen.values_list(*COLUMNS)[:most]) if counts[column] else []
+    cards = iter(with_blockers([row for column in COLUMN_NAMES for row in rows[column]]))
+    columns = {column: [next(cards) for _ in rows[column]] for column in COLUMN_NAMES}
+    return Board(
+        project=project,
+        columns=columns,
+        counts=counts,
+        total=sum(counts.values()),
+        failed=failed,
+        blocked=blocked,
+        limits={column: project.limit_of(column) for column in COLUMN_NAMES},
+        truncated={column: counts[column] > len(columns[column]) for column in COLUMN_NAMES},
+    )
