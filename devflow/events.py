@@ -14,10 +14,14 @@ from typing import Any
 
 from channels.layers import InMemoryChannelLayer, get_channel_layer
 from django.db import transaction
+from redis import RedisError
 
 logger = logging.getLogger(__name__)
 
 GROUP = "devflow.events"
+REJOINED = "bus.rejoined"
+"""Told to this process's listeners after the channel layer was away: what happened meanwhile was not heard."""
+EVERY_PROJECT = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +85,7 @@ class Bus:
             await get_channel_layer().group_send(
                 GROUP, {"type": "devflow.event", "origin": self._origin, "event": asdict(event)}
             )
-        except OSError as exc:
+        except (OSError, RedisError) as exc:
             logger.warning("a live event did not reach the other workers: %s", exc)
 
     async def _send_once(self, event: LiveEvent) -> None:
@@ -102,17 +106,21 @@ class Bus:
 
     async def _listen(self) -> None:
         layer: Any = get_channel_layer()
+        is_again = False
         while True:
             try:
                 channel = await layer.new_channel("devflow")
                 await layer.group_add(GROUP, channel)
+                if is_again:
+                    self._hear(LiveEvent(REJOINED, EVERY_PROJECT))
                 while True:
                     message = await layer.receive(channel)
                     if message["origin"] != self._origin:
                         data = message["event"]
                         self._hear(LiveEvent(**{**data, "uris": tuple(data["uris"])}))
-            except OSError as exc:
+            except (OSError, RedisError) as exc:
                 logger.warning("the channel layer is away, joining again: %s", exc)
+                is_again = True
                 await asyncio.sleep(1)
 
 

@@ -19,7 +19,15 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db import DatabaseError, InterfaceError, close_old_connections, connection, transaction
+from django.db import (
+    DatabaseError,
+    IntegrityError,
+    InterfaceError,
+    OperationalError,
+    close_old_connections,
+    connection,
+    transaction,
+)
 from django.db.models import Max
 from django.utils import timezone
 
@@ -176,6 +184,8 @@ class Recorder:
             except (DatabaseError, InterfaceError) as exc:
                 self._waiting.set()
                 logger.warning("the log of calls waits for the database: %s", exc)
+            except Exception:  # whatever it is, the next calls must still be recorded
+                logger.exception("calls could not be recorded")
             finally:
                 close_old_connections()
 
@@ -206,24 +216,45 @@ class Recorder:
                 ApiKey.objects.filter(pk=key_id).update(last_used_at=at)
             if self._unsealed:
                 self._unsealed = False
-                self._position, self._seal = seal(self.worker, self._position, self._seal)
+                try:
+                    self._position, self._seal = seal(self.worker, self._position, self._seal)
+                except IntegrityError:  # `seal_left_behind` took this process for dead and went on with its chain
+                    self._position, self._seal = _end_of_chain(self.worker)
+                    self._unsealed = True
 
     def _write_batch(self) -> None:
         entries = [self._entries.popleft() for _ in range(min(BATCH, len(self._entries)))]
+        try:
+            self._insert_sealed(entries)
+        except (OperationalError, InterfaceError):
+            self._entries.extendleft(reversed(entries))
+            raise
+        except DatabaseError:
+            self._insert_one_by_one(entries)
+
+    def _insert_sealed(self, entries: list[Entry]) -> None:
         rows = [entry.row(self.worker) for entry in entries]
         position, last = self._position, self._seal
         for row in rows:
             position += 1
             row.seal_position = position
             row.seal = last = next_seal(last, row)
-        try:
-            with transaction.atomic():
-                _insert(rows)
-        except (DatabaseError, InterfaceError):
-            self._entries.extendleft(reversed(entries))
-            raise
+        with transaction.atomic():
+            _insert(rows)
         self._position, self._seal = position, last
         self._beats.extend((entry, row.arguments_hash) for entry, row in zip(entries, rows, strict=True))
+
+    def _insert_one_by_one(self, entries: list[Entry]) -> None:
+        """One row the database refuses must not hold back the others."""
+        for place, entry in enumerate(entries):
+            try:
+                self._insert_sealed([entry])
+            except (OperationalError, InterfaceError):
+                self._entries.extendleft(reversed(entries[place:]))
+                raise
+            except DatabaseError:
+                self.lost += 1
+                logger.exception("a call of %s could not be recorded", entry.tool)
 
     def _tell_directory(self) -> None:
         """Calls are heartbeats: one word per agent, however often it called."""

@@ -142,10 +142,11 @@ class ToolCall(models.Model):
     at = models.DateTimeField(default=timezone.now)
     trace_id = models.CharField(max_length=32)
     worker = models.CharField(max_length=32)
-    key = models.ForeignKey(ApiKey, models.SET_NULL, null=True, related_name="calls")
+    # Without constraints in the database: the log keeps its rows as they were, whatever is deleted beside it.
+    key = models.ForeignKey(ApiKey, models.DO_NOTHING, null=True, related_name="calls", db_constraint=False)
     key_name = models.CharField(max_length=100, blank=True)
     agent_name = models.CharField(max_length=120, blank=True)
-    project = models.ForeignKey("workflow.Project", models.SET_NULL, null=True, related_name="+")
+    project = models.ForeignKey("workflow.Project", models.DO_NOTHING, null=True, related_name="+", db_constraint=False)
     transport = models.CharField(max_length=16)
     client = models.CharField(max_length=120, blank=True)
     tool = models.CharField(max_length=128)
@@ -165,7 +166,9 @@ class ToolCall(models.Model):
             models.Index(fields=["tool", "-id"], name="toolcall_tool"),
             models.Index(fields=["agent_name", "-id"], name="toolcall_agent"),
             models.Index(fields=["project", "-id"], name="toolcall_project"),
-            models.Index(fields=["worker", "seal_position"], name="toolcall_seal"),
+        ]
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["worker", "seal_position"], name="one_place_in_a_chain"),
         ]
 
     def __str__(self) -> str:

@@ -7,10 +7,12 @@ import pytest
 import yaml
 
 from devflow.config import PROJECT_ROOT
-from tests.conformance.suites import Report, run, serving
+from tests.acceptance.serving import serving
+from tests.conformance.suites import Report, run
 
 pytestmark = pytest.mark.slow
 
+APPLICATION = "tests.conformance.asgi:application"
 STABLE, NEXT = "conformance-stable", "conformance-next"
 EXCEPTIONS: dict[str, str] = yaml.safe_load(Path(__file__).with_name("exceptions.yaml").read_text())
 
@@ -42,20 +44,29 @@ NEED_NO_FIXTURE = frozenset(
 )
 
 
+def without_fixtures(key: str) -> dict[str, str]:
+    return {"DEVFLOW_TEST_CONFORMANCE_KEY": key}
+
+
+def with_fixtures(key: str) -> dict[str, str]:
+    return {**without_fixtures(key), "DEVFLOW_TEST_CONFORMANCE_FIXTURES": "1"}
+
+
 def explained(report: Report) -> str:
     return f"fails without being listed: {sorted(report.failed - EXCEPTIONS.keys())}\n{report.output}"
 
 
 @pytest.fixture(scope="module", params=["uvicorn", "daphne"])
 def url_with_fixtures(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with serving(tmp_path_factory.mktemp("fixtures") / "home", server=request.param, fixtures=True) as url:
-        yield url
+    home = tmp_path_factory.mktemp("fixtures") / "home"
+    with serving(home, APPLICATION, server=request.param, env=with_fixtures) as server:
+        yield server.url
 
 
 @pytest.fixture(scope="module")
 def url_of_the_product(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with serving(tmp_path_factory.mktemp("plain") / "home", fixtures=False) as url:
-        yield url
+    with serving(tmp_path_factory.mktemp("plain") / "home", APPLICATION, env=without_fixtures) as server:
+        yield server.url
 
 
 @pytest.mark.parametrize("suite", [STABLE, NEXT])

@@ -9,6 +9,7 @@ from mcpbridge import audit, dispatcher
 from mcpbridge.audit import recorder
 from mcpbridge.models import ApiKey, AuditCheckpoint, ToolCall
 from mcpbridge.tooling import Caller
+from tests.mcpbridge.conftest import MakeCaller
 
 
 async def some_calls(caller: Caller) -> None:
@@ -76,3 +77,22 @@ async def test_the_last_use_of_a_key_is_noted(caller: Caller) -> None:
     await asyncio.to_thread(recorder.flush)
     key = await ApiKey.objects.aget(pk=caller.scope.key_id)
     assert key.last_used_at is not None
+
+
+async def test_a_call_of_a_key_that_is_gone_meanwhile_holds_nothing_back(make_caller: MakeCaller) -> None:
+    gone, stays = make_caller(), make_caller()
+    await dispatcher.call("test_echo", {"text": "before the key went"}, gone)
+    await ApiKey.objects.filter(pk=gone.scope.key_id).adelete()
+    await dispatcher.call("test_echo", {"text": "after"}, stays)
+    await asyncio.to_thread(recorder.flush)
+    assert await ToolCall.objects.acount() == 2
+
+
+async def test_a_row_the_database_refuses_does_not_hold_back_the_others(caller: Caller) -> None:
+    await dispatcher.call("test_echo", {"text": "good"}, caller)
+    await dispatcher.call("test_echo", {"text": "bad"}, caller.with_changes(trace_id=None))
+    await dispatcher.call("test_echo", {"text": "good too"}, caller)
+    await asyncio.to_thread(recorder.flush)
+    assert [call.arguments["text"] async for call in ToolCall.objects.order_by("id")] == ["good", "good too"]
+    assert recorder.lost == 1
+    assert await asyncio.to_thread(audit.verify) == []

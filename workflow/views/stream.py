@@ -12,7 +12,7 @@ from asgiref.sync import sync_to_async
 from django.http import HttpRequest, HttpResponse, JsonResponse, StreamingHttpResponse
 
 from devflow.drain import draining
-from devflow.events import LiveEvent, bus
+from devflow.events import EVERY_PROJECT, LiveEvent, bus
 from workflow.models import Project
 from workflow.selectors import projects as project_selectors
 
@@ -36,7 +36,7 @@ async def _stream(project: Project) -> AsyncIterator[bytes]:
     waiting: asyncio.Queue[LiveEvent | None] = asyncio.Queue(MOST_WAITING)
 
     def hear(event: LiveEvent) -> None:
-        if event.project_id == project.pk and not waiting.full():
+        if event.project_id in (project.pk, EVERY_PROJECT) and not waiting.full():
             waiting.put_nowait(event)
 
     loop = asyncio.get_running_loop()
