@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,20 +34,41 @@ GRACE_SECONDS = 1.0
 
 
 class Unchanged:
-    """The last answers of tools with a fingerprint, each kept `SECONDS` at most. Shared by the call threads."""
+    """The last answers of tools with a fingerprint, each kept `SECONDS` at most. Shared by the call threads.
+
+    Callers that want the same answer at once wait for the first of them to make it.
+    """
 
     SECONDS = 5.0
     AT_MOST = 64
 
     def __init__(self) -> None:
         self._answers: OrderedDict[Hashable, tuple[float, dict[str, Any]]] = OrderedDict()
+        self._making: dict[Hashable, threading.Lock] = {}
         self._lock = threading.Lock()
 
-    def get(self, key: Hashable) -> dict[str, Any] | None:
+    def get(self, key: Hashable, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """The kept answer, else what `make` gives."""
+        known = self._kept(key)
+        if known is not None:
+            return known
+        with self._lock:
+            making = self._making.setdefault(key, threading.Lock())
+        with making:
+            known = self._kept(key)
+            if known is None:
+                try:
+                    known = make()
+                    self._keep(key, known)
+                finally:
+                    self._making.pop(key, None)
+        return known
+
+    def _kept(self, key: Hashable) -> dict[str, Any] | None:
         until, answer = self._answers.get(key, (0.0, None))
         return answer if until > time.monotonic() else None
 
-    def put(self, key: Hashable, answer: dict[str, Any]) -> None:
+    def _keep(self, key: Hashable, answer: dict[str, Any]) -> None:
         with self._lock:
             self._answers[key] = (time.monotonic() + self.SECONDS, answer)
             self._answers.move_to_end(key)
@@ -212,10 +233,7 @@ def _read(at_work: _Call, tool: Tool, values: dict[str, Any]) -> dict[str, Any]:
     else:
         # Taken before the read: a change in between makes the answer newer than its fingerprint, never older.
         key = (tool.name, json.dumps(at_work.arguments, sort_keys=True), tool.fingerprint(caller))
-        known = unchanged.get(key)
-        value = _published(tool, tool.run(caller, **values)) if known is None else known
-        if known is None:
-            unchanged.put(key, value)
+        value = unchanged.get(key, lambda: _published(tool, tool.run(caller, **values)))
     _look_for_mail(at_work)
     return value
 

@@ -60,6 +60,8 @@ class RunningServer:
     log: Path
     env: dict[str, str]
     process: subprocess.Popen[bytes]
+    ready_after: float = 0.0
+    """Seconds from the start of the process to the first 200 of /readyz."""
 
     @property
     def pid(self) -> int:
@@ -136,9 +138,11 @@ def running(
             stderr=output,
             start_new_session=True,
         )
+    began = time.monotonic()
     started = RunningServer("", "", home, log, extra, process)
     try:
         started.url = _wait_until_ready(started)
+        started.ready_after = time.monotonic() - began
         started.key = started.create_key("tests", "--scopes", "read,write,execute,admin", "--rate", "0")["key"]
         yield started
     finally:

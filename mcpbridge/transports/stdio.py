@@ -7,6 +7,7 @@ and the subscriptions are repeated to the next server, which knows the session b
 
 import asyncio
 import logging
+import math
 import signal
 import sys
 import time
@@ -18,6 +19,7 @@ from mcp.server.stdio import stdio_server
 from mcp.shared._stream_protocols import WriteStream
 from mcp.shared.message import SessionMessage
 from mcp.types import (
+    INVALID_PARAMS,
     PARSE_ERROR,
     ErrorData,
     JSONRPCError,
@@ -79,6 +81,15 @@ async def _cancelled(*tasks: "asyncio.Task[Any]") -> None:
 
 def _error(identifier: RequestId | None, code: int, message: str) -> SessionMessage:
     return SessionMessage(JSONRPCError(jsonrpc="2.0", id=identifier, error=ErrorData(code=code, message=message)))
+
+
+def _is_finite(value: object) -> bool:
+    """Whether every number in `value` can be passed on: the SDK's client would write infinity as null."""
+    if isinstance(value, dict):
+        return all(map(_is_finite, value.values()))
+    if isinstance(value, list):
+        return all(map(_is_finite, value))
+    return not isinstance(value, float) or math.isfinite(value)
 
 
 class Bridge:
@@ -206,6 +217,9 @@ class Bridge:
                 return await self._refuse(message.id, self._why_not)
             if len(self._in_flight) >= MAX_IN_FLIGHT:
                 return await self._refuse(message.id, "Too many calls are under way; wait for one to finish.")
+            if not _is_finite(message.params):
+                refusal = _error(message.id, INVALID_PARAMS, "A number is not finite or too large.")
+                return await self._to_client(refusal)
             self._in_flight[message.id] = message
         elif isinstance(message, JSONRPCNotification) and message.method == "notifications/cancelled":
             self._in_flight.pop((message.params or {}).get("requestId", ""), None)

@@ -229,7 +229,7 @@ def test_reading_tools_take_the_same_queries_for_few_and_many_rows(
         ("get_messages", 2),
         ("get_gates", 2),
         ("get_phase_info", 3),
-        ("get_my_task", 4),
+        ("get_my_task", 5),
     ):
         with django_assert_max_num_queries(most):
             run(name, reader, **({"phase_id": 2} if name == "get_phase_info" else {}))

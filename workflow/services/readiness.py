@@ -77,7 +77,7 @@ def _entry(task: Task, kind: str, status: Status) -> Entry:
 
 def task_closed(*, task: Task, actor: Actor) -> list[int]:
     """A task became done (or stopped being done): look at what waits for it. Returns the dependents it made ready."""
-    dependents = list(task.dependent_links.values_list("task_id", flat=True))
+    dependents = list(task.dependent_links.order_by().values_list("task_id", flat=True))
     opened = refresh(task_ids=dependents, actor=actor)
     entry_changed(phase=task.phase, actor=actor)
     return opened
@@ -85,7 +85,7 @@ def task_closed(*, task: Task, actor: Actor) -> list[int]:
 
 def entry_changed(*, phase: Phase, actor: Actor) -> None:
     """Look again at the phases that are entered through `phase`."""
-    entered = list(phase.opens.values_list("pk", flat=True))
+    entered = list(phase.opens.order_by().values_list("pk", flat=True))
     if entered:
         # Two closings at once would each miss the other's in the count; the project's row puts them in order.
         locked_project(phase.project_id)

@@ -73,15 +73,18 @@ def _details(caller: Caller, task: Task, *, resumed: bool) -> TaskDetails:
         memories = ports.recall().related(task.project_id, f"{task.subject}\n{task.description}"[:2000], limit=RELATED)
     except DevFlowError:
         memories = ()  # a claim is worth having without its memories
+    agent_id = caller.agent.id
     notes = list(Note.objects.filter(task=task).order_by("-pk")[:RECENT_NOTES])[::-1]
     return task_details(
         task,
         resumed=resumed,
-        definitions=list(task.phase.done_definitions.values_list("text", flat=True)),
+        definitions=list(task.phase.done_definitions.order_by("position", "pk").values_list("text", flat=True)),
         missing=tasks.missing_evidence(task) if task.phase.requires_evidence else [],
         notes=notes,
         memories=memories,
-        messages=list(agent_selectors.inbox(agent_id=caller.agent.id)[:SHOWN_MESSAGES]),
+        messages=list(agent_selectors.inbox(agent_id=agent_id)[:SHOWN_MESSAGES])
+        if agent_selectors.unread(agent_id=agent_id)
+        else [],
     )
 
 
