@@ -83,8 +83,8 @@ $(VENV)/pyvenv.cfg:
 # The locks name every package with its hash; the project itself is installed without a download.
 $(VENV)/%.stamp: $(VENV)/pyvenv.cfg pyproject.toml
 	@echo "Installing $(filter %.lock,$^) into $(VENV) ..."
-	$(PIP) --require-hashes --no-deps -r $(filter %.lock,$^)
-	$(PIP) --no-deps --no-build-isolation --editable .
+	@$(PIP) --require-hashes --no-deps -r $(filter %.lock,$^)
+	@$(PIP) --no-deps --no-build-isolation --editable .
 	@touch $@
 
 $(VENV)/run.stamp: requirements.lock

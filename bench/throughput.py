@@ -76,8 +76,8 @@ def _section(results: dict[str, dict[str, list[Figures]]]) -> str:
         for name, rounds in by_name.items():
             ratios = [figure.per_second / base for figure, base in zip(rounds, bare, strict=True)]
             lines.append(
-                f"| {era} | {name} | {_median(rounds, 'per_second'):.0f} | {_median(rounds, 'p50')} | "
-                f"{_median(rounds, 'p95')} | {_median(rounds, 'p99')} | "
+                f"| {era} | {name} | {_median(rounds, 'per_second'):.0f} | {_median(rounds, 'p50'):.1f} | "
+                f"{_median(rounds, 'p95'):.1f} | {_median(rounds, 'p99'):.1f} | "
                 f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f}) |"
             )
     return "\n".join(lines)

@@ -4,8 +4,6 @@ import asyncio
 import json
 import os
 import signal
-import sys
-import threading
 import time
 from collections import Counter
 from pathlib import Path
@@ -53,28 +51,25 @@ def run(home: Path) -> str:
         while not output.exists() and time.monotonic() < end:
             time.sleep(0.05)
     samples: dict[str, int] = json.loads(output.read_text())
-    busy = {layer: count for layer, count in samples.items() if layer != "waiting"}
-    total = sum(busy.values())
+    total = sum(samples.values())
     per_call = 1e6 / measured.per_second
     lines = [
-        f"Samples of the server's event loop every {PAUSE * 1000:g} ms over {SECONDS:g} s, each given to the innermost",
-        f"layer of ours it stands in; {measured.per_second:.0f} calls/s with the sampler on, so a call is "
-        f"{per_call:.0f} µs.",
+        f"The server's event loop, looked at every {PAUSE * 1000:g} ms of processor time for {SECONDS:g} s under 16",
+        "callers; each look is given to the innermost layer it stands in. "
+        f"{measured.per_second:.0f} calls/s with the sampler on, so",
+        f"a call is {per_call:.0f} µs. The recorder thread, which writes the log of calls, is not in this table.",
         "",
         "| layer | share | µs a call |",
         "|---|---:|---:|",
     ]
     lines += [
         f"| {layer} | {count / total:.1%} | {count / total * per_call:.0f} |"
-        for layer, count in sorted(busy.items(), key=lambda item: -item[1])
+        for layer, count in sorted(samples.items(), key=lambda item: -item[1])
     ]
     return "\n".join(lines)
 
 
 def _layer(frame: FrameType | None) -> str:
-    innermost = frame
-    if innermost is not None and innermost.f_code.co_filename.endswith("selectors.py"):
-        return "waiting"
     while frame is not None:
         for part, name in LAYERS:
             if part in frame.f_code.co_filename:
@@ -83,20 +78,22 @@ def _layer(frame: FrameType | None) -> str:
     return "event loop"
 
 
-def _sample(thread: int, output: str, stop: threading.Event) -> None:
-    seen: Counter[str] = Counter()
-    while not stop.wait(PAUSE):
-        seen[_layer(sys._current_frames().get(thread))] += 1
-    partial = Path(output).with_suffix(".partial")
-    partial.write_text(json.dumps(seen))
-    partial.rename(output)
-
-
 def _install() -> None:
-    stop, main = threading.Event(), threading.main_thread().ident or 0
-    sampler = threading.Thread(target=_sample, args=(main, os.environ[OUTPUT], stop), daemon=True)
-    signal.signal(signal.SIGUSR1, lambda *_: sampler.start())
-    signal.signal(signal.SIGUSR2, lambda *_: stop.set())
+    """Between SIGUSR1 and SIGUSR2, look at the main thread's frame every millisecond of processor time.
+
+    A signal interrupts the running code; a sampling thread would only see the moments in which it gives up the lock.
+    """
+    seen: Counter[str] = Counter()
+
+    def stop(*_: object) -> None:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        partial = Path(os.environ[OUTPUT]).with_suffix(".partial")
+        partial.write_text(json.dumps(seen))
+        partial.rename(os.environ[OUTPUT])
+
+    signal.signal(signal.SIGPROF, lambda _, frame: seen.update([_layer(frame)]))
+    signal.signal(signal.SIGUSR1, lambda *_: signal.setitimer(signal.ITIMER_PROF, PAUSE, PAUSE))
+    signal.signal(signal.SIGUSR2, stop)
 
 
 if OUTPUT in os.environ:

@@ -39,4 +39,10 @@ async def http(scope: Any, receive: Any, send: Any) -> None:
     await ROUTES.get(scope["path"], _rest)(scope, receive, send)
 
 
-application = ProtocolTypeRouter({"http": http, "lifespan": runtime.lifespan})
+async def websocket(scope: Any, receive: Any, send: Any) -> None:
+    """Nothing here speaks WebSocket: refused before it is accepted, which the client sees as 403."""
+    await receive()
+    await send({"type": "websocket.close"})
+
+
+application = ProtocolTypeRouter({"http": http, "websocket": websocket, "lifespan": runtime.lifespan})

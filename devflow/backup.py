@@ -7,6 +7,7 @@ Jobs that wait in the queue are not part of it: periodic jobs find again what ha
 
 import hashlib
 import json
+import os
 import shutil
 import sqlite3
 import subprocess
@@ -18,7 +19,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from devflow import __version__, config, owner
 
@@ -227,11 +228,24 @@ def _postgres_rows(connected: Any) -> dict[str, int]:
 _NO_ROLES = ("--no-owner", "--no-privileges")
 
 
-def _run(command: list[str], where: list[str]) -> None:
+def _without_password(url: str) -> tuple[str, dict[str, str]]:
+    """The URL as other users of this machine may see it in the list of processes, and the environment with the rest."""
+    parts = urlsplit(url)
+    if parts.password is None:
+        return url, dict(os.environ)
+    user, _, host = parts.netloc.rpartition("@")
+    shown = parts._replace(netloc=f"{user.partition(':')[0]}@{host}").geturl()
+    return shown, {**os.environ, "PGPASSWORD": unquote(parts.password)}
+
+
+def _run(command: list[str], url: str, *where: str) -> None:
     tool = shutil.which(command[0])
     if tool is None:
         raise BackupError(f"{command[0]} is not installed; install PostgreSQL's client programs (postgresql-client).")
-    done = subprocess.run([tool, *command[1:], *where], capture_output=True, text=True, check=False)  # noqa: S603  # no shell
+    shown, environment = _without_password(url)
+    done = subprocess.run(  # noqa: S603  # no shell
+        [tool, *command[1:], f"--dbname={shown}", *where], capture_output=True, text=True, check=False, env=environment
+    )
     if done.returncode:
         raise BackupError(f"{command[0]} failed: {' '.join(done.stderr.split())[-500:]}")
 
@@ -244,7 +258,8 @@ def _dump_postgres(target: Path) -> dict[str, int]:
         rows = _postgres_rows(connected)
         _run(
             ["pg_dump", "--format=custom", *_NO_ROLES, "--exclude-table=devflow_jobs_*", f"--snapshot={snapshot}"],
-            [f"--file={target}", f"--dbname={url}"],
+            url,
+            f"--file={target}",
         )
     return rows
 
@@ -256,7 +271,7 @@ def _restore_postgres(staged: Path, url: str, manifest: Manifest, *, force: bool
         if force:
             connected.execute("DROP SCHEMA public CASCADE")
             connected.execute("CREATE SCHEMA public")
-    _run(["pg_restore", *_NO_ROLES, "--exit-on-error", "--single-transaction"], [f"--dbname={url}", str(staged)])
+    _run(["pg_restore", *_NO_ROLES, "--exit-on-error", "--single-transaction"], url, str(staged))
     with _connection(url) as connected:
         if _postgres_rows(connected) != manifest.rows:
             raise BackupError("the restored tables do not have the rows the backup names; do not use this database.")

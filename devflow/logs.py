@@ -89,7 +89,8 @@ def logging_config(level: str, output: str) -> dict[str, Any]:
             # One line per HTTP request would repeat what the audit log keeps.
             "uvicorn.access": {"level": "WARNING"},
             "uvicorn.error": {"level": "WARNING"},
-            "django_structlog": {"level": "WARNING"},
+            # Its warnings repeat django.request's, and every closed board is one.
+            "django_structlog": {"level": "ERROR"},
             "mcp": {"level": "WARNING"},
             "httpx": {"level": "WARNING"},
             "httpx2": {"level": "WARNING"},

@@ -62,7 +62,7 @@ def try_acquire(home: Path | None = None) -> Owner | None:
     """Become the owner of the data directory (default: this process's), or give None while another process is."""
     home = home or config.home()
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
-    lock = (home / "owner.lock").open("r+" if (home / "owner.lock").exists() else "w+", encoding="ascii")
+    lock = (home / "owner.lock").open("a+", encoding="ascii")  # opening must not empty what an owner has written
     while not _lock(lock, fcntl.LOCK_EX):
         # Refused by an owner, or only by somebody asking whether there is one: such a question lasts microseconds.
         if not _lock(lock, fcntl.LOCK_SH):

@@ -17,6 +17,7 @@ from multiprocessing.connection import wait
 from types import FrameType
 
 import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.supervisors import multiprocess
 
 from devflow import config
@@ -25,6 +26,8 @@ from devflow.drain import draining
 
 APPLICATION = "devflow.asgi:application"
 BACKLOG = 2048
+MAX_HEAD = 512 * 1024  # a chunk that ends one body and begins the next request counts whole, and chunks have 256 KiB
+_HEAD_TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 
 class PortInUseError(Exception):
@@ -64,6 +67,29 @@ def url_of(sock: socket.socket) -> str:
     host, port = sock.getsockname()[:2]
     host = loopback_of(host)
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+class _Protocol(HttpToolsProtocol):
+    """uvicorn's HTTP, with a bound on a request's line and headers: llhttp gathers them whatever their size."""
+
+    _head: int | None = 0
+    """Bytes read since this request's first; None once its headers are complete."""
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._head is not None:
+            self._head += len(data)
+            if self._head > MAX_HEAD and not self.transport.is_closing():
+                self.transport.write(_HEAD_TOO_LARGE)
+                self.transport.close()
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._head = 0
+
+    def on_headers_complete(self) -> None:
+        self._head = None
+        super().on_headers_complete()
 
 
 class Server(uvicorn.Server):
@@ -113,7 +139,7 @@ def uvicorn_config(workers: int = 1) -> uvicorn.Config:
         port=conf.mcp_gateway.port,
         workers=workers,
         loop="uvloop",
-        http="httptools",
+        http=_Protocol,
         ws="websockets-sansio",
         ws_max_size=1024 * 1024,
         lifespan="on",

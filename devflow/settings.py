@@ -106,7 +106,7 @@ INSTALLED_APPS = [
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "csp.middleware.CSPMiddleware",
-    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "devflow.assets.Assets",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
@@ -244,10 +244,14 @@ REST_FRAMEWORK: dict[str, Any] = {
     "PAGE_SIZE": 50,
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
     "EXCEPTION_HANDLER": "mcpbridge.api.problems.problem_handler",
-    "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
+    "DEFAULT_PARSER_CLASSES": ["mcpbridge.api.parsers.BoundedJSONParser"],
 }
 SPECTACULAR_SETTINGS: dict[str, Any] = {
     "TITLE": "DevFlow",
+    "DESCRIPTION": (
+        "Tools are called at `/mcp/execute` and `/mcp/batch`; `/api/v1/` reads and changes the rows behind them. "
+        "Your login counts here; elsewhere send an API key as `X-API-Key`."
+    ),
     "VERSION": __version__,
     "OAS_VERSION": "3.1.1",
     "SERVE_INCLUDE_SCHEMA": False,

@@ -1,7 +1,9 @@
 """Routing of everything Django answers; the MCP transports are routed before it in `devflow.asgi`."""
 
 from django.contrib import admin
+from django.templatetags.static import static
 from django.urls import include, path, re_path
+from django.views.generic import RedirectView
 from rest_framework.routers import DefaultRouter
 
 from mcpbridge.api import viewsets
@@ -15,6 +17,7 @@ routes.register(router)
 viewsets.register(router)
 
 urlpatterns = [
+    path("favicon.ico", RedirectView.as_view(url=static("devflow/favicon.svg"))),
     path("admin/", admin.site.urls),
     path("api/v1/", include(router.urls)),
     path("", include("mcpbridge.urls")),

@@ -9,8 +9,10 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
+from django.db import Error as DatabaseError
 from django.utils import timezone
 
 from devflow import config
@@ -18,7 +20,7 @@ from devflow.errors import DevFlowError, ErrorCode, invalid
 from devflow.ports import KeyScope
 from mcpbridge.models import ApiKey, key_digest, well_formed
 from mcpbridge.threads import run_blocking
-from mcpbridge.tooling import Caller, Exposed, Scope
+from mcpbridge.tooling import TOOLSETS, Caller, Exposed, Scope
 
 REMEMBER_SECONDS = 3.0
 REMEMBER_AT_MOST = 10_000
@@ -53,8 +55,11 @@ class KeyRing:
         return until > time.monotonic(), identity
 
     def look_up(self, digest: str) -> Identity | None:
-        """Ask the database (blocks) and remember the answer."""
-        key = ApiKey.objects.live().filter(digest=digest).first()
+        """Ask the database (blocks) and remember the answer. Raises `unavailable` while it is away."""
+        try:
+            key = ApiKey.objects.live().filter(digest=digest).first()
+        except DatabaseError as exc:
+            raise DevFlowError(ErrorCode.UNAVAILABLE, "The database is busy or away.", retry_after_ms=1000) from exc
         identity = None
         if key is not None:
             identity = Identity(
@@ -125,7 +130,14 @@ def agent_name(value: Any) -> str:
         raise invalid(
             f"An agent id is 1 to {MAX_AGENT_NAME} printable characters.", agent_id="1 to 100 printable characters"
         )
+    if value == "*" or value.startswith("phase:"):
+        raise invalid(f"{value} addresses several agents; take an id of your own.", agent_id="not * nor phase:")
     return value
+
+
+def _printable(text: str) -> str:
+    """What a client says of itself, without what cannot be stored or shown."""
+    return "".join(filter(str.isprintable, text))
 
 
 def _choice(given: str | None, fallback: str, allowed: tuple[str, ...], name: str) -> str:
@@ -152,7 +164,10 @@ def caller_for(
     The agent is `X-Agent-Id` or `_meta["devflow/agent"]`, else the client's name with its session, else the key's own
     default agent. Raises `invalid_input` for a malformed agent id or exposure.
     """
-    headers, query, meta = headers or {}, query or {}, meta or {}
+    headers, query, meta, client = headers or {}, query or {}, meta or {}, _printable(client)
+    project = query.get("project") or headers.get("x-project") or None
+    if project is not None and not project.isprintable():
+        raise invalid("A project is named by its slug.", project="letters, digits, - and _")
     named = headers.get("x-agent-id") or meta.get("devflow/agent")
     identified = True
     if named is not None and named != "":
@@ -170,7 +185,7 @@ def caller_for(
         session=session,
         client=client,
         transport=transport,
-        project_slug=query.get("project") or headers.get("x-project") or None,
+        project_slug=project,
         rate_per_minute=identity.rate_per_minute,
         toolsets=identity.toolsets,
         exposed=exposed or exposure_for(identity, query),
@@ -180,10 +195,18 @@ def caller_for(
 
 def exposure_for(identity: Identity, query: Mapping[str, str]) -> Exposed:
     """What the client is shown: the URL's wish, else the key's, else the server's; never more than the key may use."""
+    return _exposure(identity, query.get("toolsets", ""), query.get("expose"), query.get("names"))
+
+
+@lru_cache(maxsize=1024)
+def _exposure(identity: Identity, toolsets: str, expose: str | None, names: str | None) -> Exposed:
     server = config.current().exposure
-    wished = frozenset(part for part in query.get("toolsets", "").split(",") if part) or frozenset(server.toolsets)
+    wished = frozenset(part for part in toolsets.split(",") if part) or frozenset(server.toolsets)
+    if unknown := sorted(wished - TOOLSETS):
+        known = ", ".join(sorted(TOOLSETS))
+        raise invalid(f"There is no toolset {unknown[0]}; there are: {known}.", toolsets=f"some of {known}")
     return Exposed(
-        toolsets=(wished & identity.toolsets) if wished and identity.toolsets else (wished or identity.toolsets),
-        expose=_choice(query.get("expose"), identity.expose or server.expose, ("direct", "search"), "expose"),
-        names=_choice(query.get("names"), identity.names or server.names, ("dotted", "underscore"), "names"),
+        toolsets=wished,
+        expose=_choice(expose, identity.expose or server.expose, ("direct", "search"), "expose"),
+        names=_choice(names, identity.names or server.names, ("dotted", "underscore"), "names"),
     )

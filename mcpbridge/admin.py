@@ -78,6 +78,12 @@ class ApiKeyAdmin(ModelAdmin):
             return ()
         return ("project", "owner", "prefix", "created_at", "expires_at", "revoked_at", "last_used_at")
 
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return bool(request.user.is_superuser)  # a key made here may see every project and have every scope
+
+    def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        return bool(request.user.is_superuser)
+
     def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
         return False  # revoked keys stay: the log of calls names them
 
@@ -114,7 +120,10 @@ class ApiKeyAdmin(ModelAdmin):
         response["Cache-Control"] = "no-store"
         return response
 
-    @admin.action(description="Revoke (works everywhere within 5 seconds)")
+    def has_revoke_permission(self, request: HttpRequest) -> bool:
+        return request.user.has_perm("mcpbridge.change_apikey")
+
+    @admin.action(description="Revoke (works everywhere within 5 seconds)", permissions=["revoke"])
     def revoke(self, request: HttpRequest, queryset: QuerySet[ApiKey]) -> None:
         for key in queryset:
             keys.revoke(key)

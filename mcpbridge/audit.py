@@ -218,9 +218,12 @@ class Recorder:
                 self._unsealed = False
                 try:
                     self._position, self._seal = seal(self.worker, self._position, self._seal)
-                except IntegrityError:  # `seal_left_behind` took this process for dead and went on with its chain
-                    self._position, self._seal = _end_of_chain(self.worker)
+                except IntegrityError:
+                    self._find_end_of_chain()
                     self._unsealed = True
+                except (DatabaseError, InterfaceError):
+                    self._unsealed = True
+                    raise
 
     def _write_batch(self) -> None:
         entries = [self._entries.popleft() for _ in range(min(BATCH, len(self._entries)))]
@@ -232,8 +235,20 @@ class Recorder:
         except DatabaseError:
             self._insert_one_by_one(entries)
 
+    def _find_end_of_chain(self) -> None:
+        """`seal_left_behind` took this process for dead and went on with its chain, or a seal half succeeded."""
+        self._position, self._seal = _end_of_chain(self.worker)
+
     def _insert_sealed(self, entries: list[Entry]) -> None:
         rows = [entry.row(self.worker) for entry in entries]
+        try:
+            self._insert_at_end(rows)
+        except IntegrityError:
+            self._find_end_of_chain()
+            self._insert_at_end(rows)
+        self._beats.extend((entry, row.arguments_hash) for entry, row in zip(entries, rows, strict=True))
+
+    def _insert_at_end(self, rows: list[ToolCall]) -> None:
         position, last = self._position, self._seal
         for row in rows:
             position += 1
@@ -242,7 +257,6 @@ class Recorder:
         with transaction.atomic():
             _insert(rows)
         self._position, self._seal = position, last
-        self._beats.extend((entry, row.arguments_hash) for entry, row in zip(entries, rows, strict=True))
 
     def _insert_one_by_one(self, entries: list[Entry]) -> None:
         """One row the database refuses must not hold back the others."""
@@ -258,15 +272,21 @@ class Recorder:
 
     def _tell_directory(self) -> None:
         """Calls are heartbeats: one word per agent, however often it called."""
-        calls: dict[int, list[CallSeen]] = {}
+        beats: dict[int, list[tuple[Entry, str]]] = {}
         while self._beats:
-            entry, call_hash = self._beats.popleft()
-            if entry.agent_id:
-                calls.setdefault(entry.agent_id, []).append(
+            beat = self._beats.popleft()
+            if beat[0].agent_id:
+                beats.setdefault(beat[0].agent_id, []).append(beat)
+        try:
+            for agent_id in list(beats):
+                seen = [
                     CallSeen(entry.at, entry.session, entry.tool, call_hash, entry.outcome == "ok", entry.in_scope)
-                )
-        for agent_id, seen in calls.items():
-            ports.directory().record_calls(agent_id, seen)
+                    for entry, call_hash in beats[agent_id]
+                ]
+                ports.directory().record_calls(agent_id, seen)
+                del beats[agent_id]
+        finally:
+            self._beats.extendleft(beat for left in reversed(beats.values()) for beat in reversed(left))
 
 
 _FIELDS = [field for field in ToolCall._meta.concrete_fields if not field.primary_key]

@@ -2,8 +2,10 @@
 
 import json
 import shlex
-from collections.abc import Iterable, Mapping
+import sys
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +19,12 @@ class Snippet:
     agent: str
 
 
+def local_command() -> list[str]:
+    """The `devflow` command of this installation, whatever the PATH of the program that starts it."""
+    installed = Path(sys.executable).with_name("devflow")
+    return [str(installed)] if installed.is_file() else [sys.executable, "-m", "devflow"]
+
+
 def _json(value: Mapping[str, object]) -> str:
     return json.dumps(value, indent=2)
 
@@ -26,8 +34,9 @@ def _lines(options: Iterable[str]) -> str:
     return "".join(f" \\\n  {option}" for option in options)
 
 
-def snippets(base_url: str, key: str, unique: str) -> list[Snippet]:
-    """Snippets for a server at `base_url` (no slash at its end); `unique` keeps the agent ids apart."""
+def snippets(base_url: str, key: str, unique: str, command: Sequence[str] = ("devflow",)) -> list[Snippet]:
+    """Snippets for a server at `base_url` (no slash at its end); `unique` keeps the agent ids apart, `command` is how
+    the client's machine starts `devflow`."""
     url = f"{base_url}/mcp"
 
     def made(id: str, client: str, where: str, text: str, agent: str) -> Snippet:
@@ -56,8 +65,8 @@ def snippets(base_url: str, key: str, unique: str) -> list[Snippet]:
         made(
             "claude-code-stdio",
             "Claude Code (stdio)",
-            "The same through a local process; the devflow command must be installed there.",
-            f"claude mcp add devflow{stdio} \\\n  -- devflow mcp",
+            "The same through a local process, where devflow is installed.",
+            f"claude mcp add devflow{stdio} \\\n  -- {shlex.join(command)} mcp",
             code_stdio,
         ),
         made(
@@ -96,8 +105,10 @@ def snippets(base_url: str, key: str, unique: str) -> list[Snippet]:
         made(
             "claude-desktop",
             "Claude Desktop",
-            "Put into claude_desktop_config.json (Settings, Developer, Edit config); needs the devflow command.",
-            _json({"mcpServers": {"devflow": {"command": "devflow", "args": ["mcp"], "env": env(desktop)}}}),
+            "Put into claude_desktop_config.json (Settings, Developer, Edit config) where devflow is installed.",
+            _json(
+                {"mcpServers": {"devflow": {"command": command[0], "args": [*command[1:], "mcp"], "env": env(desktop)}}}
+            ),
             desktop,
         ),
         made(

@@ -138,15 +138,21 @@ async def call(
         error = exc
     except asyncio.CancelledError:
         caller.cancelled.set()
+        _note(at_work, at_work.outcome(None, DevFlowError(ErrorCode.TIMEOUT, "The client gave this call up.")))
         raise
     except Exception:
         logger.exception("a tool failed", extra={"tool": at_work.name, "trace_id": caller.trace_id})
         error = DevFlowError(ErrorCode.INTERNAL, f"Something went wrong on the server (trace {caller.trace_id}).")
     outcome = at_work.outcome(value, error)
-    if not at_work.recorded:
-        recorder.buffer(outcome, caller, at_work.arguments)
-    metrics.observe(outcome.tool.name if outcome.tool else "unknown", outcome.code, outcome.duration_ms / 1000)
+    _note(at_work, outcome)
     return outcome
+
+
+def _note(at_work: _Call, outcome: Outcome) -> None:
+    """Record and count a call, unless it was recorded with what it wrote."""
+    if not at_work.recorded:
+        recorder.buffer(outcome, at_work.caller, at_work.arguments)
+    metrics.observe(outcome.tool.name if outcome.tool else "unknown", outcome.code, outcome.duration_ms / 1000)
 
 
 async def _checked(at_work: _Call, arguments: object) -> dict[str, Any]:

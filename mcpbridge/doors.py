@@ -5,6 +5,7 @@ Above: the transports. Below: `access`. A request that passes carries a `Door` i
 """
 
 import json
+import logging
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -15,12 +16,15 @@ from asgiref.typing import ASGIReceiveCallable, ASGISendCallable, Scope
 from django.conf import settings
 from django.http import HttpRequest
 from django_ratelimit.core import get_usage
+from redis import RedisError
 
 from devflow import config
 from devflow.errors import ERROR_TABLE, DevFlowError, ErrorCode
 from mcpbridge import access
 from mcpbridge.access import Identity
 from mcpbridge.threads import run_blocking
+
+logger = logging.getLogger(__name__)
 
 MAX_BODY = 4 * 1024 * 1024
 FAILURES_PER_MINUTE = "60/m"
@@ -78,7 +82,11 @@ def failed_too_often(address: str) -> int:
     request = HttpRequest()
     request.META["REMOTE_ADDR"] = address
     request.method = "POST"
-    usage = get_usage(request, group="failed-keys", key="ip", rate=FAILURES_PER_MINUTE, increment=True)
+    try:
+        usage = get_usage(request, group="failed-keys", key="ip", rate=FAILURES_PER_MINUTE, increment=True)
+    except (RedisError, OSError) as exc:  # a key is refused just the same
+        logger.warning("refused keys are not counted for now: %s", exc)
+        return 0
     return max(1, int(usage["time_left"])) if usage and usage["should_limit"] else 0
 
 
@@ -156,7 +164,7 @@ class McpDoor:
             status, message = fault
             return await refuse(send, status, DevFlowError(ErrorCode.FORBIDDEN, message))
         declared = headers.get("content-length", "0")
-        if not declared.isdigit() or int(declared) > MAX_BODY:
+        if not (declared.isascii() and declared.isdigit() and len(declared) < 20) or int(declared) > MAX_BODY:
             error = DevFlowError(ErrorCode.TOO_LARGE, f"A body may have {MAX_BODY} bytes at most.")
             return await refuse(send, 413, error, (b"connection", b"close"))
         query = dict(parse_qsl(plain.get("query_string", b"").decode("latin-1")))
@@ -167,6 +175,8 @@ class McpDoor:
 
     @staticmethod
     async def _refuse_key(scope: AsgiScope, send: ASGISendCallable, error: DevFlowError) -> None:
+        if error.code is not ErrorCode.UNAUTHENTICATED:
+            return await refuse(send, ERROR_TABLE[error.code].http, error, (b"retry-after", b"1"))
         address = (scope.get("client") or ("", 0))[0]
         count = run_blocking(failed_too_often, address) if config.current().redis_url else None
         wait = await count if count is not None else failed_too_often(address)

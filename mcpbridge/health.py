@@ -9,6 +9,7 @@ from django.db import DatabaseError, connection
 
 from devflow import config, ports
 from devflow.ports import HealthReport
+from mcpbridge import remote
 
 REMEMBER_SECONDS = 1.0
 
@@ -47,6 +48,8 @@ def parts() -> dict[str, HealthReport]:
         if config.current().redis_url:
             reports["redis"] = _redis()
         for name, probe in ports.health.probes.items():
+            reports[name] = probe()
+        for name, probe in remote.probes().items():
             reports[name] = probe()
         _last = (time.monotonic() + REMEMBER_SECONDS, reports)
         return reports

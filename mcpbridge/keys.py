@@ -24,6 +24,8 @@ class Issuer:
 
     scope: KeyScope
     may_give: frozenset[str]
+    toolsets: frozenset[str] = frozenset()
+    """The only toolsets they may pass on; empty: all."""
 
     @property
     def sees_everything(self) -> bool:
@@ -76,12 +78,16 @@ def issue(
     Raises `invalid_input` without a name or a known scope, `forbidden` for a scope the issuer does not have,
     `not_found` for a project they do not see.
     """
-    if not name.strip():
-        raise invalid("A key needs a name: what will use it?", name="is required")
+    if not name.strip() or not name.isprintable():
+        raise invalid("A key needs a name in printable characters: what will use it?", name="is required")
+    if expires_in_days is not None and expires_in_days < 1:
+        raise invalid("A key is good for at least one day.", expires_in_days="from 1, or left out: for ever")
     if not scopes or (unknown := sorted(set(scopes) - set(SCOPES))):
         raise invalid(
             f"Choose some of the scopes {', '.join(SCOPES)}.", scopes=", ".join(unknown) if scopes else "none"
         )
+    if extra := sorted(set(toolsets) - issuer.toolsets if issuer.toolsets else ()):
+        raise forbidden(f"You cannot give the toolset {extra[0]}, which you may not use yourself.")
     if missing := sorted(set(scopes) - issuer.may_give):
         raise forbidden(f"You cannot give the scope {missing[0]}, which you do not have yourself.")
     project_id = issuer.scope.project_id
@@ -95,9 +101,9 @@ def issue(
         scopes=list(scopes),
         project_id=project_id,
         owner_id=issuer.scope.user_id,
-        expires_in=timedelta(days=expires_in_days) if expires_in_days else None,
+        expires_in=timedelta(days=expires_in_days) if expires_in_days is not None else None,
         rate_per_minute=rate_per_minute,
-        toolsets=sorted(toolsets),
+        toolsets=sorted(toolsets or issuer.toolsets),
     )
 
 

@@ -48,8 +48,10 @@ def well_formed(raw: str) -> bool:
 class ApiKeyQuerySet(models.QuerySet["ApiKey"]):
     def live(self, at: datetime | None = None) -> Self:
         at = at or timezone.now()
-        return self.filter(revoked_at__isnull=True).filter(
-            models.Q(expires_at__isnull=True) | models.Q(expires_at__gt=at)
+        return self.filter(
+            models.Q(expires_at__isnull=True) | models.Q(expires_at__gt=at),
+            models.Q(owner__isnull=True) | models.Q(owner__is_active=True),
+            revoked_at__isnull=True,
         )
 
 

@@ -7,9 +7,11 @@ from time import time
 from limits import RateLimitItemPerMinute
 from limits.storage import storage_from_string
 from limits.strategies import MovingWindowRateLimiter
+from redis import RedisError
 
 from devflow import config
 from devflow.errors import DevFlowError, ErrorCode
+from mcpbridge.access import Identity
 from mcpbridge.threads import run_blocking
 from mcpbridge.tooling import Caller
 
@@ -53,12 +55,15 @@ def _take(key_id: int, calls: int, cost: int) -> None:
     )
 
 
-async def spend(caller: Caller, cost: int = 1) -> None:
-    """Take `cost` calls from the caller's budget, all or none. Raises `rate_limited` with the time to wait."""
+async def spend(caller: Caller | Identity, cost: int = 1) -> None:
+    """Take `cost` calls from the budget of a key, all or none. Raises `rate_limited` with the time to wait."""
     calls = allowance(caller.rate_per_minute)
     if calls == 0 or cost == 0:
         return
     if config.current().redis_url:
-        await run_blocking(_take, caller.scope.key_id, calls, cost)
+        try:
+            await run_blocking(_take, caller.scope.key_id, calls, cost)
+        except (RedisError, OSError) as exc:
+            raise DevFlowError(ErrorCode.UNAVAILABLE, "The store of rate limits is away.", retry_after_ms=1000) from exc
     else:
         _take(caller.scope.key_id, calls, cost)

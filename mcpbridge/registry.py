@@ -50,13 +50,15 @@ class Registry:
         tool = self._index().get(name)
         if tool is not None and self._may_know(tool, caller):
             return tool
-        near = difflib.get_close_matches(name, [t.name for t in self.shown(caller, everything=True)], n=3)
+        near: list[str] = []
+        if len(name) <= 2 * MAX_NAME:  # comparing megabytes would hold up the loop
+            near = difflib.get_close_matches(name, [t.name for t in self.shown(caller, everything=True)], n=3)
         hint = f"Did you mean {', '.join(near)}?" if near else "List the tools and use one of their names."
         raise DevFlowError(ErrorCode.NOT_FOUND, f"Unknown tool: {name[:MAX_NAME]}", suggestion=hint)
 
     @staticmethod
     def _may_know(tool: Tool, caller: Caller) -> bool:
-        return not caller.toolsets or tool.toolset in caller.toolsets or tool.name in INDIRECT
+        return caller.may_use(tool.toolset) or tool.name in INDIRECT
 
     def shown(self, caller: Caller, *, everything: bool = False) -> list[Tool]:
         """The tools listed to a caller, by name; `everything` looks behind `expose=search`."""

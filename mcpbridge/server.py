@@ -15,13 +15,13 @@ from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
-from devflow.errors import ERROR_TABLE, DevFlowError, ErrorCode, forbidden, not_found
+from devflow.errors import ERROR_TABLE, DevFlowError, ErrorCode, forbidden, invalid, not_found
 from devflow.ports import AgentRef
 from mcpbridge import access, dispatcher, ratelimit
 from mcpbridge.doors import DOOR, Door
 from mcpbridge.envelopes import as_mcp
 from mcpbridge.registry import registry, spelled
-from mcpbridge.subscriptions import Subscriptions, live
+from mcpbridge.subscriptions import MAX_SUBSCRIPTIONS, Subscriptions, live
 from mcpbridge.threads import run_blocking
 from mcpbridge.tooling import Caller, Effect, Resource, Tool, prompts, resources
 
@@ -163,6 +163,7 @@ def _introduce(ctx: Context, agent: AgentRef | None) -> None:
 
 
 async def list_prompts(ctx: Context, params: types.PaginatedRequestParams | None) -> types.ListPromptsResult:
+    caller = _caller(ctx)
     return types.ListPromptsResult(
         prompts=[
             types.Prompt(
@@ -174,6 +175,7 @@ async def list_prompts(ctx: Context, params: types.PaginatedRequestParams | None
                 ],
             )
             for item in prompts.values()
+            if caller.may_use(item.toolset)
         ]
     )
 
@@ -183,8 +185,9 @@ async def get_prompt(ctx: Context, params: types.GetPromptRequestParams) -> type
     try:
         await ratelimit.spend(caller)
         item = prompts.get(params.name)
-        if item is None:
+        if item is None or not caller.may_use(item.toolset):
             raise not_found("Prompt", params.name)
+        _check_readable(caller)
         given = params.arguments or {}
         known = {argument.name for argument in item.arguments}
         missing = [argument.name for argument in item.arguments if argument.required and not given.get(argument.name)]
@@ -211,16 +214,22 @@ def resource_behind(uri: str) -> tuple[Resource, str]:
         prefix, _, rest = item.uri_template.partition("{")
         suffix = rest.partition("}")[2]
         value = uri.removeprefix(prefix).removesuffix(suffix) if suffix else uri.removeprefix(prefix)
-        if uri.startswith(prefix) and uri.endswith(suffix) and value and "/" not in value:
+        if uri.startswith(prefix) and uri.endswith(suffix) and value and "/" not in value and value.isprintable():
             return item, value
     raise not_found("Resource", uri)
 
 
-async def read(caller: Caller, uri: str) -> tuple[Resource, str]:
-    """Read a resource for a caller; needs the scope `read`. Raises `forbidden` or `not_found`."""
+def _check_readable(caller: Caller) -> None:
     if not caller.allows(Effect.READ_ONLY):
         raise forbidden("This key may not read: it needs the scope `read`.")
+
+
+async def read(caller: Caller, uri: str) -> tuple[Resource, str]:
+    """Read a resource for a caller; needs the scope `read`. Raises `forbidden` or `not_found`."""
+    _check_readable(caller)
     item, value = resource_behind(uri)
+    if not caller.may_use(item.toolset):
+        raise not_found("Resource", uri)
     return item, await run_blocking(item.read, caller, value)
 
 
@@ -228,7 +237,7 @@ async def list_resources(ctx: Context, params: types.PaginatedRequestParams | No
     caller = _caller(ctx)
     found: list[types.Resource] = []
     for item in resources.values():
-        if item.listing is None or not caller.allows(Effect.READ_ONLY):
+        if item.listing is None or not caller.allows(Effect.READ_ONLY) or not caller.may_use(item.toolset):
             continue
         try:
             entries = await run_blocking(item.listing, caller)
@@ -245,12 +254,14 @@ async def list_resources(ctx: Context, params: types.PaginatedRequestParams | No
 async def list_resource_templates(
     ctx: Context, params: types.PaginatedRequestParams | None
 ) -> types.ListResourceTemplatesResult:
+    caller = _caller(ctx)
     return types.ListResourceTemplatesResult(
         resource_templates=[
             types.ResourceTemplate(
                 uri_template=item.uri_template, name=item.name, description=item.description, mime_type=item.mime_type
             )
             for item in resources.values()
+            if caller.may_use(item.toolset)
         ]
     )
 
@@ -280,7 +291,8 @@ async def complete(ctx: Context, params: types.CompleteRequestParams) -> types.C
     if isinstance(params.ref, types.ResourceTemplateReference):
         caller = _caller(ctx)
         item = next((item for item in resources.values() if item.uri_template == params.ref.uri), None)
-        if item is not None and item.listing is not None and caller.allows(Effect.READ_ONLY):
+        may_read = caller.allows(Effect.READ_ONLY) and item is not None and caller.may_use(item.toolset)
+        if may_read and item is not None and item.listing is not None:
             try:
                 listed = await run_blocking(item.listing, caller)
             except DevFlowError as exc:
@@ -296,6 +308,7 @@ async def subscribe(ctx: Context, params: types.SubscribeRequestParams) -> types
     uri = str(params.uri)
     try:
         caller = _caller(ctx)
+        await ratelimit.spend(caller)
         await read(caller, uri)
         _subscriptions(ctx).add(uri, ctx.session, project_id=_project_of(caller))
     except DevFlowError as exc:
@@ -320,16 +333,31 @@ def _subscriptions(ctx: Context) -> Subscriptions:
 
 async def listen(ctx: Context, params: types.SubscriptionsListenRequestParams) -> types.SubscriptionsListenResult:
     """2026-07-28: one stream of change notices; asks for each named resource whether the caller may read it."""
-    caller = _caller(ctx)
+    caller, door = _caller(ctx), door_of(ctx)
+    wanted = [str(uri) for uri in params.notifications.resource_subscriptions or ()]
+    projects: dict[str, int] = {}
     try:
-        for uri in params.notifications.resource_subscriptions or ():
-            await read(caller, str(uri))
+        await ratelimit.spend(caller)
+        if len(wanted) > MAX_SUBSCRIPTIONS:
+            raise invalid(f"A stream may listen to {MAX_SUBSCRIPTIONS} resources at most.")
+        for uri in wanted:
+            reader = caller.for_one_call()
+            await read(reader, uri)
+            projects[uri] = _project_of(reader)
+        return await live.listen(ctx, params, projects=projects, is_welcome=lambda: _is_welcome(door))
     except DevFlowError as exc:
         raise as_protocol_error(exc) from exc
+
+
+async def _is_welcome(door: Door) -> bool:
+    """Whether the key that opened a stream is still live; a local process's own connection has none."""
+    key = access.key_in(door.headers)
     try:
-        return await live.listen(ctx, params, project_id=_project_of(caller))
+        if key:
+            await access.identify(key)
     except DevFlowError as exc:
-        raise as_protocol_error(exc) from exc
+        return exc.code is not ErrorCode.UNAUTHENTICATED
+    return True
 
 
 async def set_logging_level(ctx: Context, params: types.SetLevelRequestParams) -> types.EmptyResult:

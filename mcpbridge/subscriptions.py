@@ -6,7 +6,7 @@ Handshake-era connections that stay open (SSE, stdio) subscribe per resource; 20
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -24,6 +24,7 @@ logger = logging.getLogger(__name__)
 MAX_SUBSCRIPTIONS = 500
 MAX_WAITING = 100
 MAX_STREAMS = 1024
+LOOK_SECONDS = 1.0
 TOOLS_CHANGED = "tools.changed"
 MESSAGE_SENT = "message.sent"
 
@@ -96,18 +97,19 @@ class Subscriptions:
 
 
 class _BusForListen:
-    """`devflow.events.bus` in the shape the SDK's listen handler wants, for one stream: its project's events only."""
+    """`devflow.events.bus` in the shape the SDK's listen handler wants, for one stream: each resource's project's
+    events only."""
 
-    def __init__(self, project_id: int) -> None:
-        self._project_id = project_id
+    def __init__(self, projects: Mapping[str, int]) -> None:
+        self._projects = projects
 
     async def publish(self, event: ServerEvent) -> None:
         raise NotImplementedError("events are published on devflow.events.bus")
 
     def subscribe(self, listener: Callable[[ServerEvent], None]) -> Callable[[], None]:
         def hear(event: LiveEvent) -> None:
-            if event.project_id == self._project_id:
-                for uri in event.uris:
+            for uri in event.uris:
+                if self._projects.get(uri) == event.project_id:
                     listener(ResourceUpdated(uri))
             if event.type == TOOLS_CHANGED:
                 listener(ToolsListChanged())
@@ -122,17 +124,31 @@ class Live:
         self._streams: set[ListenHandler] = set()
 
     async def listen(
-        self, ctx: Any, params: types.SubscriptionsListenRequestParams, *, project_id: int
+        self,
+        ctx: Any,
+        params: types.SubscriptionsListenRequestParams,
+        *,
+        projects: Mapping[str, int],
+        is_welcome: Callable[[], Awaitable[bool]],
     ) -> types.SubscriptionsListenResult:
-        """Serve one stream. Raises `unavailable` when this process serves 1,024 already."""
+        """Serve one stream: `projects` maps each resource it may hear of to its project, and it ends once its client
+        is not welcome any more. Raises `unavailable` when this process serves 1,024 already."""
         if len(self._streams) >= MAX_STREAMS:
             raise DevFlowError(ErrorCode.UNAVAILABLE, "Too many listen streams are open on this server.")
-        stream = ListenHandler(_BusForListen(project_id))
+        stream = ListenHandler(_BusForListen(projects))
         self._streams.add(stream)
+        watch = asyncio.create_task(self._close_when_unwelcome(stream, is_welcome))
         try:
             return await stream(ctx, params)
         finally:
+            watch.cancel()
             self._streams.discard(stream)
+
+    @staticmethod
+    async def _close_when_unwelcome(stream: ListenHandler, is_welcome: Callable[[], Awaitable[bool]]) -> None:
+        while await is_welcome():
+            await asyncio.sleep(LOOK_SECONDS)
+        stream.close()
 
     def close(self) -> None:
         for stream in list(self._streams):

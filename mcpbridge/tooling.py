@@ -64,6 +64,8 @@ SCOPE_FOR: Mapping[Effect, Scope] = {
 
 Toolset = Literal["knowledge", "workflow", "memory", "agents", "taiga", "gateway"]
 
+TOOLSETS: frozenset[str] = frozenset(typing.get_args(Toolset))
+
 MAX_TEXT = 100_000
 MAX_LIST = 200
 MAX_NAME = 64
@@ -189,6 +191,10 @@ class Caller:
 
     def allows(self, effect: Effect) -> bool:
         return SCOPE_FOR[effect] in self.scopes or Scope.ADMIN in self.scopes
+
+    def may_use(self, toolset: str) -> bool:
+        """Whether the key reaches what belongs to a toolset; a key restricted to none reaches everything."""
+        return not self.toolsets or toolset in self.toolsets
 
     def notes(self) -> dict[str, Any]:
         """What every answer tells this caller about itself."""
@@ -475,6 +481,7 @@ class Prompt:
     description: str
     arguments: tuple[PromptArgument, ...]
     render: Callable[..., str]
+    toolset: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -490,17 +497,23 @@ class Resource:
     mime_type: str
     read: Callable[[Caller, str], str]
     listing: Callable[[Caller], list[tuple[str, str]]] | None = None
+    toolset: str = ""
 
 
 prompts: dict[str, Prompt] = {}
 resources: dict[str, Resource] = {}
 
 
-def prompt(*, name: str, arguments: tuple[PromptArgument, ...]) -> Callable[[ToolFunction], ToolFunction]:
-    """Publish a function `(caller, *, ...) -> str` as an MCP prompt; its docstring is the description."""
+def prompt(
+    *, name: str, arguments: tuple[PromptArgument, ...], toolset: str = ""
+) -> Callable[[ToolFunction], ToolFunction]:
+    """Publish a function `(caller, *, ...) -> str` as an MCP prompt; its docstring is the description.
+
+    A key restricted to toolsets is shown the prompts of these toolsets only.
+    """
 
     def declare(function: ToolFunction) -> ToolFunction:
-        prompts[name] = Prompt(name, inspect.getdoc(function) or name, arguments, function)
+        prompts[name] = Prompt(name, inspect.getdoc(function) or name, arguments, function, toolset)
         return function
 
     return declare
@@ -512,11 +525,16 @@ def resource(
     uri_template: str,
     mime_type: str = "application/json",
     listing: Callable[[Caller], list[tuple[str, str]]] | None = None,
+    toolset: str = "",
 ) -> Callable[[ToolFunction], ToolFunction]:
-    """Publish a function `(caller, value: str) -> str` as an MCP resource template."""
+    """Publish a function `(caller, value: str) -> str` as an MCP resource template.
+
+    A key restricted to toolsets reads the resources of these toolsets only.
+    """
 
     def declare(function: ToolFunction) -> ToolFunction:
-        resources[name] = Resource(name, uri_template, inspect.getdoc(function) or name, mime_type, function, listing)
+        description = inspect.getdoc(function) or name
+        resources[name] = Resource(name, uri_template, description, mime_type, function, listing, toolset)
         return function
 
     return declare

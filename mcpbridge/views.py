@@ -16,17 +16,24 @@ from devflow.errors import DevFlowError, ErrorCode
 from devflow.ports import KeyScope
 from mcpbridge import access, keys
 from mcpbridge.access import Identity
-from mcpbridge.clients import snippets
+from mcpbridge.clients import local_command, snippets
 from mcpbridge.registry import registry, spelled
 from mcpbridge.tooling import Exposed, Scope
 
 KEYS_PER_MINUTE = "20/m"
 NO_KEY = "YOUR_API_KEY"
+LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 
 def base_url(request: HttpRequest) -> str:
     """The address clients use, without a slash at its end."""
     return config.current().public_url.rstrip("/") or request.build_absolute_uri("/").rstrip("/")
+
+
+def _command(request: HttpRequest) -> list[str]:
+    """How a client starts `devflow`: by its path here for a browser on this machine, by its name for all others."""
+    is_local = not config.current().public_url and request.get_host().rpartition(":")[0] in LOOPBACK
+    return local_command() if is_local else ["devflow"]
 
 
 def token_costs() -> list[dict[str, Any]]:
@@ -94,7 +101,7 @@ def connect(request: HttpRequest) -> HttpResponse:
         except DevFlowError as exc:
             problem = exc.message
     context = {
-        "snippets": snippets(base_url(request), fresh or NO_KEY, secrets.token_hex(3)),
+        "snippets": snippets(base_url(request), fresh or NO_KEY, secrets.token_hex(3), _command(request)),
         "fresh": fresh,
         "problem": problem,
         "projects": projects,

@@ -7,6 +7,7 @@ class WorkflowConfig(AppConfig):
 
     def ready(self) -> None:
         from devflow import ports
-        from workflow.services.directory import WorkflowDirectory
+        from workflow.services.directory import WorkflowDirectory, health
 
         ports.directory.bind(WorkflowDirectory())
+        ports.health.add("workflow_engine", health)

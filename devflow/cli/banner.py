@@ -11,7 +11,9 @@ _PLACEHOLDER = "YOUR_KEY"
 
 def render(url: str, first: FirstStart | None, home: Path) -> str:
     """The text for a server at `url`; `first` holds the credentials that are shown this once."""
-    key = first.key if first else _PLACEHOLDER
+    from mcpbridge.clients import local_command
+
+    command = local_command()
     lines = ["", "DevFlow", f"  Board      {url}/", f"  Admin      {url}/admin/", f"  Connect    {url}/connect/"]
     if first:
         lines += [
@@ -19,25 +21,27 @@ def render(url: str, first: FirstStart | None, home: Path) -> str:
             f"  API key    {first.key}    (shown this once)",
         ]
     else:
-        lines += ["  API key    devflow createkey NAME    (makes another one)"]
-    lines += [f"  Data       {home}", "", "Connect a client, each agent with an id of its own:", ""]
-    return "\n".join([*lines, *_snippets(url, key), ""])
+        lines += [
+            f"  Login      {ADMIN}    (lost the password? {_near(sys.executable)} manage.py changepassword {ADMIN})",
+            f"  API key    {' '.join([_near(command[0]), *command[1:]])} createkey NAME    (makes another one)",
+        ]
+    lines += [f"  Data       {home}", "  Stop       Ctrl-C", ""]
+    lines += ["Connect a client, each agent with an id of its own (Connect shows more clients and makes keys):", ""]
+    return "\n".join([*lines, *_snippets(url, first.key if first else _PLACEHOLDER, command), ""])
 
 
-def _command() -> tuple[str, list[str]]:
-    """How a client starts `devflow mcp`, whatever its PATH."""
-    installed = Path(sys.executable).with_name("devflow")
-    return (str(installed), ["mcp"]) if installed.is_file() else (sys.executable, ["-m", "devflow", "mcp"])
+def _near(path: str) -> str:
+    """`path` as it is written shortest from here."""
+    return str(Path(path).relative_to(Path.cwd())) if Path(path).is_relative_to(Path.cwd()) else path
 
 
-def _snippets(url: str, key: str) -> list[str]:
-    command, arguments = _command()
+def _snippets(url: str, key: str, command: list[str]) -> list[str]:
     http = {"mcpServers": {"devflow": {"url": f"{url}/mcp", "headers": {"X-API-Key": key, "X-Agent-Id": "cursor-1"}}}}
     stdio = {
         "mcpServers": {
             "devflow": {
-                "command": command,
-                "args": arguments,
+                "command": command[0],
+                "args": [*command[1:], "mcp"],
                 "env": {"DEVFLOW_API_URL": url, "DEVFLOW_API_KEY": key, "DEVFLOW_AGENT_ID": "desktop-1"},
             }
         }
@@ -46,8 +50,8 @@ def _snippets(url: str, key: str) -> list[str]:
     return [
         "Claude Code",
         f"  claude mcp add --transport http devflow {url}/mcp {headers}",
-        "Cursor, VS Code",
+        "Cursor (.cursor/mcp.json)",
         f"  {json.dumps(http)}",
-        "Clients that start a process",
+        "Claude Desktop, and others that start a process",
         f"  {json.dumps(stdio)}",
     ]

@@ -4,6 +4,7 @@ import argparse
 import os
 import shutil
 import signal
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 
@@ -66,10 +67,11 @@ def _serve(conf: config.Config, owned: owner.Owner, *, demo: bool) -> int:
         _let_go_of_the_database()
     elif jobs.is_embedded():
         jobs.start_embedded()
-    try:
-        serving.serve(sock, on_listening=lambda: owned.publish(url, key))
-    finally:
-        jobs.stop_embedded()
+    with suppress(KeyboardInterrupt):  # Ctrl-C is how a server is meant to end
+        try:
+            serving.serve(sock, on_listening=lambda: owned.publish(url, key))
+        finally:
+            jobs.stop_embedded()
     return 0
 
 

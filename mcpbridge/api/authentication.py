@@ -65,8 +65,10 @@ class ApiKeyAuthentication(BaseAuthentication):
             return None
         try:
             identity = access.identify_blocking(access.key_in(headers))
-        except DevFlowError:
-            if wait := doors.failed_too_often(request.META.get("REMOTE_ADDR", "")):
+        except DevFlowError as exc:
+            if exc.code is ErrorCode.UNAUTHENTICATED and (
+                wait := doors.failed_too_often(request.META.get("REMOTE_ADDR", ""))
+            ):
                 raise too_many_refusals(wait) from None
             raise
         return _held(identity, headers)

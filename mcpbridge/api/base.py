@@ -1,40 +1,21 @@
-"""What the REST views of the protocol share: the order of checks, JSON with bounds, views that run on the loop."""
+"""What the REST views of the protocol share: the order of checks, views that run on the loop."""
 
-import codecs
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from asgiref.sync import sync_to_async
-from django.conf import settings
 from django.http import HttpRequest, HttpResponseBase
 from rest_framework.authentication import BaseAuthentication
-from rest_framework.exceptions import MethodNotAllowed, ParseError
+from rest_framework.exceptions import MethodNotAllowed
 from rest_framework.negotiation import BaseContentNegotiation
-from rest_framework.parsers import JSONParser
 from rest_framework.renderers import BaseRenderer, JSONRenderer
 from rest_framework.request import Request
-from rest_framework.utils import json
 from rest_framework.views import APIView
 
 from mcpbridge import access
 from mcpbridge.api.authentication import ApiKeyAuthentication, door_in, headers_of
+from mcpbridge.api.parsers import StrictJSONParser
 from mcpbridge.tooling import Caller
-
-
-class StrictJSONParser(JSONParser):
-    """JSON whose nesting cannot exhaust the stack."""
-
-    def parse(self, stream: Any, media_type: str | None = None, parser_context: Mapping[str, Any] | None = None) -> Any:
-        encoding = (parser_context or {}).get("encoding", settings.DEFAULT_CHARSET)
-        try:
-            text: Any = codecs.getreader(encoding)(stream)
-            return json.load(text, parse_constant=json.strict_constant)
-        except RecursionError:
-            raise ParseError("JSON parse error - nested too deep") from None
-        except LookupError:
-            raise ParseError("JSON parse error - unknown charset") from None
-        except ValueError as exc:
-            raise ParseError(f"JSON parse error - {str(exc).encode('ascii', 'backslashreplace').decode()}") from None
 
 
 class JsonOnly(BaseContentNegotiation):

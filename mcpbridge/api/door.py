@@ -17,13 +17,15 @@ from django.http import HttpResponseBase
 
 from devflow import config
 from devflow.errors import DevFlowError, ErrorCode
-from mcpbridge import access, doors
+from mcpbridge import access, doors, ratelimit
 from mcpbridge.api.authentication import too_many_refusals
 from mcpbridge.api.problems import failure
 from mcpbridge.doors import DOOR, MAX_BODY, AsgiApp, AsgiScope, Door
 from mcpbridge.threads import run_blocking
 
 HEALTH = "/mcp/health"
+ROWS = "/api/v1/"
+"""Each request here costs one of the key's budget, as a call does; the tools' own paths are charged per call."""
 View = Callable[[ASGIRequest], Awaitable[HttpResponseBase]]
 
 
@@ -70,8 +72,13 @@ class RestDoor:
             if fault := doors.fault_of_place(headers):
                 status, message = fault
                 return await _refuse(path, send, DevFlowError(ErrorCode.FORBIDDEN, message), status)
+            if path.startswith(ROWS) and DOOR in scope:
+                try:
+                    await ratelimit.spend(scope[DOOR].identity)
+                except DevFlowError as exc:
+                    return await _refuse(path, send, exc)
         declared = headers.get("content-length", "0")
-        if not (declared.isascii() and declared.isdigit()) or int(declared) > MAX_BODY:
+        if not (declared.isascii() and declared.isdigit() and len(declared) < 20) or int(declared) > MAX_BODY:
             return await _refuse(path, send, _too_large(), closing=True)
         if DOOR in scope and (view := _direct().get(path)) is not None:
             return await _serve(view, scope, receive, send)
@@ -79,10 +86,12 @@ class RestDoor:
 
     @staticmethod
     async def _refuse_key(scope: AsgiScope, send: Any, error: DevFlowError) -> None:
+        if error.code is not ErrorCode.UNAUTHENTICATED:
+            return await _refuse(scope["path"], send, error)
         address = (scope.get("client") or ("", 0))[0]
         count = run_blocking(doors.failed_too_often, address) if config.current().redis_url else None
         wait = await count if count is not None else doors.failed_too_often(address)
-        await _refuse(scope["path"], send, too_many_refusals(wait) if wait else error)
+        return await _refuse(scope["path"], send, too_many_refusals(wait) if wait else error)
 
 
 async def _refuse(path: str, send: Any, error: DevFlowError, status: int | None = None, closing: bool = False) -> None:

@@ -14,7 +14,7 @@ from rest_framework.response import Response
 from rest_framework.viewsets import GenericViewSet
 
 from devflow.errors import forbidden
-from devflow.rest import EventCursor, Exact, KeyFirst, Text
+from devflow.rest import EventCursor, Exact, KeyFirst, Since, Text
 from mcpbridge import keys
 from mcpbridge.keys import SCOPES, TOOLSETS, Issuer
 from mcpbridge.models import ApiKey, ToolCall
@@ -28,7 +28,7 @@ def issuer_of(request: Request) -> Issuer:
         return keys.person(request.user)
     if Scope.ADMIN not in identity.scopes:
         raise forbidden("This key needs the scope `admin` for that.", suggestion="Use a key that has it.")
-    return Issuer(identity.scope, frozenset(SCOPES))
+    return Issuer(identity.scope, frozenset(SCOPES), identity.toolsets)
 
 
 class KeySerializer(serializers.ModelSerializer[ApiKey]):
@@ -118,7 +118,7 @@ class CallSerializer(serializers.ModelSerializer[ToolCall]):
 class CallRows(django_filters.FilterSet):
     project = django_filters.CharFilter(field_name="project__slug", label="Project (slug)")
     agent = django_filters.CharFilter(field_name="agent_name", label="Agent")
-    since = django_filters.IsoDateTimeFilter(field_name="at", lookup_expr="gte", label="Since")
+    since = Since(field_name="at", lookup_expr="gte", label="Since")
 
     class Meta:
         model = ToolCall

@@ -20,7 +20,6 @@ from channels.exceptions import ChannelFull, StopConsumer
 from channels.generic.http import AsyncHttpConsumer
 from channels.layers import InMemoryChannelLayer, get_channel_layer
 from django.core import signing
-from django.db import Error as DatabaseError
 from mcp.types import JSONRPCMessage, jsonrpc_message_adapter
 from pydantic import ValidationError
 from redis import RedisError
@@ -36,6 +35,7 @@ logger = logging.getLogger(__name__)
 
 CHANNEL_PREFIX = "devflow.mcp"
 MESSAGES_PATH = "/mcp/messages/"
+MAX_SESSION_ID = 1024
 PING = b": ping\r\n\r\n"
 
 
@@ -69,9 +69,13 @@ def signed(address: Address) -> str:
     return _signer().sign_object([address.channel, address.key_id, address.session])
 
 
-@lru_cache(maxsize=4096)
 def address_behind(session_id: str) -> Address | None:
     """The address in a signed session id, or None when the signature is not ours."""
+    return _unsigned(session_id) if len(session_id) <= MAX_SESSION_ID else None
+
+
+@lru_cache(maxsize=4096)
+def _unsigned(session_id: str) -> Address | None:
     try:
         return Address(*_signer().unsign_object(session_id))
     except (signing.BadSignature, ValueError, TypeError):
@@ -209,20 +213,25 @@ class Sse:
             await asyncio.sleep(self.timing.look)
             try:
                 await self._end_refused()
-            except DatabaseError as exc:
+            except DevFlowError as exc:
                 logger.warning("the keys of open streams could not be checked: %s", exc)
 
     async def _end_refused(self) -> None:
-        """End the streams whose key was revoked or has expired."""
+        """End the streams whose key was revoked or has expired; the others go by what their key may do now."""
         by_key: dict[str, list[Stream]] = {}
         for stream in self.streams.values():
             by_key.setdefault(access.key_in(stream.connection.door.headers), []).append(stream)
         for key, streams in by_key.items():
             try:
-                await access.identify(key)
-            except DevFlowError:
+                identity = await access.identify(key)
+            except DevFlowError as exc:
+                if exc.code is not ErrorCode.UNAUTHENTICATED:
+                    raise
                 for stream in streams:
                     stream.connection.end()
+            else:
+                for stream in streams:
+                    stream.connection.door.identity = identity
 
     def drain(self) -> None:
         """Let every stream end after its last answer."""

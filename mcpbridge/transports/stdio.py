@@ -222,7 +222,9 @@ class Bridge:
                 return await self._to_client(refusal)
             self._in_flight[message.id] = message
         elif isinstance(message, JSONRPCNotification) and message.method == "notifications/cancelled":
-            self._in_flight.pop((message.params or {}).get("requestId", ""), None)
+            cancelled = (message.params or {}).get("requestId")
+            if isinstance(cancelled, str | int):
+                self._in_flight.pop(cancelled, None)
         if link is not None:
             try:
                 await link.write.send(item)

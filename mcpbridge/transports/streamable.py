@@ -20,6 +20,7 @@ from mcpbridge.doors import DOOR, MAX_BODY, AsgiScope, Door, read_body, refuse
 from mcpbridge.server import build_server
 
 SESSION_HEADER = b"mcp-session-id"
+MAX_SESSION_ID = 2048
 VERSION_HEADER = b"mcp-protocol-version"
 _MODERN = frozenset(version.encode() for version in MODERN_PROTOCOL_VERSIONS)
 
@@ -43,9 +44,13 @@ def new_session_id(key_id: int, client: str) -> str:
     return _signer().sign_object([secrets.token_hex(8), key_id, client[:100]])
 
 
-@lru_cache(maxsize=4096)
 def session_behind(value: str) -> Session | None:
     """The session a header names, or None when its signature is not ours."""
+    return _unsigned(value) if len(value) <= MAX_SESSION_ID else None
+
+
+@lru_cache(maxsize=4096)
+def _unsigned(value: str) -> Session | None:
     try:
         identifier, key_id, client = _signer().unsign_object(value)
     except (signing.BadSignature, ValueError, TypeError):

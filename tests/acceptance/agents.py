@@ -40,7 +40,8 @@ class RefusedError(Exception):
 class Agent(Protocol):
     """Somebody who works at DevFlow through one door."""
 
-    name: str
+    @property
+    def name(self) -> str: ...
 
     async def call(self, tool: str, args: Args) -> dict[str, Any]:
         """The tool's result. Raises `RefusedError`."""

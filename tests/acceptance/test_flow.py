@@ -1,6 +1,5 @@
 """Two agents work a board together through every door, with real clients against a real server."""
 
-from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -9,6 +8,7 @@ import pytest
 from tests.acceptance.agents import (
     HTTP_DOORS,
     PROCESS_DOORS,
+    Args,
     Checked,
     RestAgent,
     over_rest,
@@ -57,7 +57,7 @@ async def test_two_agents_with_processes_of_their_own_work_a_board(
 
 
 @pytest.fixture(scope="module")
-def home_nobody_serves(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def home_nobody_serves(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("stdio") / "home"
     with running(home) as server:
         make_projects(server, "local-", 1)
@@ -81,7 +81,7 @@ async def test_two_agents_work_a_board_in_a_few_batches(live_server_process: Run
 
 
 async def _in_batches(ann: RestAgent, bob: RestAgent, project: str) -> None:
-    board = ("get_kanban_board", {})
+    board: tuple[str, Args] = ("get_kanban_board", {})
     (_, first, _) = await ann.batch(
         ("set_project", {"project": project}),
         ("create_task", {"description": "Find the cause", "phase_id": 1}),

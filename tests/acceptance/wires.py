@@ -5,7 +5,7 @@ import json
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -211,7 +211,7 @@ def wire(door: str, server: RunningServer, name: str, project: str) -> Iterator[
             with sse.stream:
                 yield sse
             return
-        posts = {
+        posts: dict[str, Callable[..., Wire]] = {
             "http-2025-11-25": HandshakeWire,
             "http-2026-07-28": ModernWire,
             "execute": ExecuteWire,

@@ -1,5 +1,6 @@
 """POST /mcp/execute and /mcp/batch: the PRD's shape, whatever happens."""
 
+import zlib
 from typing import Any
 
 import httpx
@@ -98,6 +99,17 @@ async def test_a_malformed_call_is_refused_with_what_to_do(
     response = await web.post("/mcp/execute", content=content, headers=headers)
     body = assert_failed(response, status, "invalid_input")
     assert words in body["error"]
+
+
+@pytest.mark.parametrize("charset", ["utf-8", "utf-16", "zlib", "bz2", "rot13", "nonsense"])
+async def test_a_body_is_utf_8_whatever_charset_it_claims(
+    web: httpx.AsyncClient, as_key: dict[str, str], charset: str
+) -> None:
+    headers = {**as_key, "Content-Type": f"application/json; charset={charset}"}
+    plain = b'{"tool": "test_echo", "args": {"text": "x"}}'
+    assert (await web.post("/mcp/execute", content=plain, headers=headers)).status_code == 200
+    packed = await web.post("/mcp/execute", content=zlib.compress(plain), headers=headers)
+    assert_failed(packed, 400, "invalid_input")
 
 
 async def test_the_request_id_is_echoed_when_the_rest_is_malformed(

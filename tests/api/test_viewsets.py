@@ -1,5 +1,6 @@
 """/api/v1/: every list and row, who may see and change it, and what it costs."""
 
+import base64
 from typing import Any
 
 import pytest
@@ -321,11 +322,14 @@ def test_a_key_writes_as_the_agent_it_names(ours: Project) -> None:
         {}, [], "\"x\"", {"project": "ours"}, {"project": "ours", "phase": 1, "description": ""},
         {"project": "ours", "phase": 1, "description": "a\x00"},
         {"project": "ours", "phase": 1, "description": "\ud800"},
-        {"project": "ours", "phase": 1, "description": "x" * 100_001},
         {"project": "ours", "phase": 1, "description": "x", "unknown": 1},
         {"project": "ours", "phase": 10**30, "description": "x"},
         {"project": "ours", "phase": 1, "description": "x", "blocked_by": ["nine"]},
         {"project": "ours", "phase": 1, "description": "x", "metadata": {"a": "\x00"}},
+        {"project": "ours", "phase": 1, "description": "x", "metadata": {"a": "\udc00"}},
+        {"project": "ours", "phase": 1, "description": "x", "metadata": {"\ude00": 1}},
+        {"project": "ours", "phase": 1, "description": "x", "metadata": {"a": 2**64}},
+        {"project": "ours", "phase": 1, "description": "x", "priority": "\udc00"},
         {"project": "ours", "phase": 1, "description": "x", "metadata": []},
         {"project": "ours", "phase": 1, "description": "x", "tags": ["x" * 65]},
     ],
@@ -334,6 +338,34 @@ def test_a_bad_task_is_refused_and_changes_nothing(member: Client, body: Any) ->
     before = Task.objects.count()
     problem(member.post("/api/v1/tasks/", body, JSON), 422, "invalid_input")
     assert Task.objects.count() == before
+
+
+def test_a_text_too_long_to_store_is_413_as_it_is_for_tools(member: Client) -> None:
+    body = {"project": "ours", "phase": 1, "description": "x" * 100_001}
+    problem(member.post("/api/v1/tasks/", body, JSON), 413, "too_large")
+
+
+def test_metadata_may_hold_any_text_a_person_can_write(member: Client) -> None:
+    metadata = {"mood": "\N{GRINNING FACE}", "a": "\\u0000"}
+    body = {"project": "ours", "phase": 1, "description": "x", "metadata": metadata}
+    made = member.post("/api/v1/tasks/", body, JSON)
+    assert made.status_code == 201, made.content
+    assert made.json()["metadata"] == metadata
+
+
+def test_nesting_that_would_exhaust_the_stack_is_refused(member: Client) -> None:
+    problem(member.post("/api/v1/tasks/", "[" * 100_000, JSON), 400, "invalid_input")
+
+
+@pytest.mark.parametrize("cursor", ["p=abc", "p=\x00", "p=1.5", "p=" + "9" * 30])
+def test_a_cursor_that_is_not_ours_is_refused(member: Client, cursor: str) -> None:
+    sent = base64.b64encode(cursor.encode()).decode()
+    problem(member.get("/api/v1/events/", {"cursor": sent}), 422, "invalid_input")
+
+
+@pytest.mark.parametrize("since", ["9999-12-31T23:59:59-23:59", "0001-01-01T00:00:00+23:59"])
+def test_a_moment_outside_the_calendar_is_refused(member: Client, since: str) -> None:
+    problem(member.get("/api/v1/events/", {"since": since}), 422, "invalid_input")
 
 
 def test_malformed_json_is_400_and_forms_are_415(member: Client) -> None:
@@ -442,3 +474,20 @@ def test_the_log_of_calls_cannot_be_written(boss: Client) -> None:
     for method in ("put", "patch", "delete", "post"):
         path = "/api/v1/calls/" if method == "post" else f"/api/v1/calls/{call.pk}/"
         problem(getattr(boss, method)(path, {}, JSON), 405, "invalid_input")
+
+
+def test_a_key_restricted_to_toolsets_reaches_only_their_rows(ours: Project) -> None:
+    client = with_key("read", "write", toolsets=["agents"])
+    assert client.get("/api/v1/agents/").status_code == 200
+    for path in ("tasks", "phases", "events", "gates", "dependencies", "projects", "memberships"):
+        problem(client.get(f"/api/v1/{path}/"), 403, "forbidden")
+    body = {"project": "ours", "phase": 1, "description": "x"}
+    problem(client.post("/api/v1/tasks/", body, JSON), 403, "forbidden")
+
+
+def test_an_agent_cannot_retire_another_without_the_scope_admin(ours: Project) -> None:
+    other = Agent.objects.filter(project=ours).first()
+    assert other is not None
+    problem(with_key("read", "write").post(f"/api/v1/agents/{other.pk}/retire/"), 403, "forbidden")
+    other.refresh_from_db()
+    assert other.retired_at is None

@@ -7,6 +7,7 @@ import os
 from typing import Any
 
 import devflow.asgi
+from mcpbridge.server import build_server
 from mcpbridge.transports import streamable
 
 KEY = os.environ["DEVFLOW_TEST_CONFORMANCE_KEY"].encode()
@@ -22,4 +23,4 @@ async def application(scope: Any, receive: Any, send: Any) -> None:
 if os.environ.get("DEVFLOW_TEST_CONFORMANCE_FIXTURES"):
     from tests.conformance import declared, raw  # noqa: F401  # importing `declared` publishes its tools
 
-    streamable.build_server = raw.with_fixtures(streamable.build_server)
+    streamable.build_server = raw.with_fixtures(build_server)  # type: ignore[attr-defined]  # the name its run() calls

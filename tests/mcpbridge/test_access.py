@@ -1,13 +1,16 @@
 """Keys at the door."""
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 import time_machine
+from django.contrib.auth import get_user_model
 from django.utils import timezone
 
 from devflow.errors import DevFlowError
-from mcpbridge import access
+from devflow.ports import KeyScope
+from mcpbridge import access, keys
 from mcpbridge.models import ApiKey, key_checksum, well_formed
 
 pytestmark = pytest.mark.django_db
@@ -111,5 +114,48 @@ def test_a_url_can_narrow_what_a_key_shows_but_not_widen_it() -> None:
     who = identity()
     narrow = access.exposure_for(who, {"toolsets": "workflow,memory", "expose": "search", "names": "underscore"})
     assert (narrow.toolsets, narrow.expose, narrow.names) == (frozenset({"workflow", "memory"}), "search", "underscore")
+    with pytest.raises(DevFlowError, match="There is no toolset werkflow"):
+        access.exposure_for(who, {"toolsets": "werkflow"})
     with pytest.raises(DevFlowError, match="expose must be one of"):
         access.exposure_for(who, {"expose": "everything"})
+
+
+@pytest.mark.parametrize("name", ["*", "phase:2"])
+def test_an_agent_cannot_take_the_address_of_several(name: str) -> None:
+    with pytest.raises(DevFlowError, match="addresses several agents"):
+        access.agent_name(name)
+
+
+def test_what_a_client_calls_itself_is_stored_without_control_characters() -> None:
+    caller = access.caller_for(identity(), transport="http", client="evil\x00\r\nclient", session="0123456789")
+    assert (caller.client, caller.agent_name) == ("evilclient", "evilclient-01234567")
+
+
+def test_a_project_with_control_characters_is_refused_before_a_database_sees_it() -> None:
+    with pytest.raises(DevFlowError, match="named by its slug"):
+        access.caller_for(identity(), transport="http", query={"project": "\x00"})
+
+
+def test_the_keys_of_a_person_end_with_their_account() -> None:
+    owner = get_user_model().objects.create_user("leaver")
+    _, raw = issue(owner_id=owner.pk)
+    assert access.identify_blocking(raw)
+    get_user_model().objects.filter(pk=owner.pk).update(is_active=False)
+    access.keyring.forget()
+    assert refusal(raw)[0] == "unauthenticated"
+
+
+def test_a_key_cannot_pass_on_toolsets_it_does_not_have_itself() -> None:
+    issuer = keys.Issuer(KeyScope(key_id=0), frozenset(keys.SCOPES), frozenset({"memory"}))
+    made, _ = keys.issue(issuer, name="child", scopes=["read"])
+    assert made.toolsets == ["memory"]
+    with pytest.raises(DevFlowError, match="toolset workflow"):
+        keys.issue(issuer, name="child", scopes=["read"], toolsets=["workflow"])
+
+
+@pytest.mark.parametrize("wrong", [{"name": "a\x00"}, {"name": "a\nb"}, {"name": "x", "expires_in_days": 0}])
+def test_a_key_needs_a_printable_name_and_a_day_to_live(wrong: dict[str, Any]) -> None:
+    issuer = keys.Issuer(KeyScope(key_id=0), frozenset(keys.SCOPES))
+    with pytest.raises(DevFlowError) as caught:
+        keys.issue(issuer, scopes=["read"], **wrong)
+    assert caught.value.code.value == "invalid_input"

@@ -1,15 +1,23 @@
 """The log of calls: complete, redacted, and hard to change unseen."""
 
 import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
 from datetime import timedelta
 
+import pytest
+from django.db import OperationalError
 from django.utils import timezone
 
+from devflow.ports import CallSeen
 from mcpbridge import audit, dispatcher
 from mcpbridge.audit import recorder
 from mcpbridge.models import ApiKey, AuditCheckpoint, ToolCall
 from mcpbridge.tooling import Caller
 from tests.mcpbridge.conftest import MakeCaller
+from workflow.models import Agent
+from workflow.services import projects
+from workflow.services.directory import WorkflowDirectory
 
 
 async def some_calls(caller: Caller) -> None:
@@ -96,3 +104,39 @@ async def test_a_row_the_database_refuses_does_not_hold_back_the_others(caller: 
     assert [call.arguments["text"] async for call in ToolCall.objects.order_by("id")] == ["good", "good too"]
     assert recorder.lost == 1
     assert await asyncio.to_thread(audit.verify) == []
+
+
+async def test_reads_are_recorded_after_another_process_sealed_this_chain(caller: Caller) -> None:
+    await some_calls(caller)
+    entry = await ToolCall.objects.order_by("-id").afirst()
+    assert entry is not None
+    entry.pk, entry.seal_position, entry.seal = None, None, ""
+    entry.at = timezone.now() - timedelta(minutes=6)
+    await entry.asave()  # a write whose seal failed
+    assert await asyncio.to_thread(audit.seal_left_behind) == 1
+    await some_calls(caller)
+    assert (recorder.lost, await ToolCall.objects.acount()) == (0, 13)
+    assert await asyncio.to_thread(audit.verify) == []
+
+
+async def test_heartbeats_that_could_not_be_passed_on_stay_buffered(
+    caller: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await asyncio.to_thread(lambda: projects.create(slug="apollo"))
+    for _ in range(3):
+        await dispatcher.call("get_agent_status", {}, caller)
+    faults = [OperationalError("deadlock detected")] * 2
+    record_calls = WorkflowDirectory.record_calls
+
+    def failing(self: WorkflowDirectory, agent_id: int, calls: Sequence[CallSeen]) -> None:
+        if faults:
+            raise faults.pop()
+        record_calls(self, agent_id, calls)
+
+    monkeypatch.setattr(WorkflowDirectory, "record_calls", failing)
+    while faults:
+        with suppress(OperationalError):
+            await asyncio.to_thread(recorder.flush)
+    await asyncio.to_thread(recorder.flush)
+    agent = await Agent.objects.aget()
+    assert (len(agent.observations), agent.last_action) == (3, "get agent status")

@@ -109,6 +109,17 @@ async def test_a_cancelled_write_is_rolled_back(caller: Caller) -> None:
     assert await rows("dropped") == 0
 
 
+async def test_a_call_its_client_gave_up_is_in_the_log(caller: Caller) -> None:
+    task = asyncio.create_task(dispatcher.call("test_linger", {}, caller))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await asyncio.to_thread(recorder.flush)
+    row = await ToolCall.objects.aget()
+    assert (row.tool, row.outcome) == ("test_linger", "timeout")
+
+
 async def test_a_transient_database_fault_is_tried_again(caller: Caller) -> None:
     declared.faults.extend([declared.database_away(), declared.database_away()])
     outcome = await dispatcher.call("test_make_key", {"name": "stubborn"}, caller)

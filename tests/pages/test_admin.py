@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from django.contrib.auth import get_user_model
+from django.contrib.auth.models import Permission
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 
@@ -154,6 +155,8 @@ def test_phases_travel_as_yaml(boss: Client, project: Project) -> None:
     [
         ("x.yaml", b"name: X", "is called NN_name.yaml"),
         ("01_x.yaml", b"name: [", "not valid YAML"),
+        ("01_x.yaml", b"name: 2024-13-45", "not valid YAML"),
+        ("01_x.yaml", b"[" * 5000, "not valid YAML"),
         ("01_x.yaml", b"\xff", "neither YAML text"),
         ("x.zip", b"PK no", "neither YAML text"),
         ("01_x.yaml", b"name: X\ndone_definitions: [a]\nsurprise: 1", "surprise"),
@@ -206,3 +209,30 @@ def test_rows_are_exported_as_csv(boss: Client, project: Project, name: str) -> 
     body = {"format": "0", "resource": ""} | {name: "on" for pair in fields for name in pair if name}
     response = boss.post(f"/admin/{name}/export/", body)
     assert response.status_code == 200
+
+
+def test_who_may_only_look_is_offered_no_action(log_in: LogIn, project: Project) -> None:
+    staff = log_in(name="looker", is_staff=True)
+    user = get_user_model().objects.get(username="looker")
+    user.user_permissions.set(Permission.objects.filter(codename__in=["view_task", "view_apikey"]))
+    task = Task.objects.filter(project=project, status=Status.READY).first()
+    assert task is not None
+    key, _ = ApiKey.objects.issue(name="k", scopes=["read"])
+    act(staff, "workflow/task", "cancel_tasks", task.pk)
+    act(staff, "mcpbridge/apikey", "revoke", key.pk)
+    task.refresh_from_db()
+    key.refresh_from_db()
+    assert (task.status, key.revoked_at) == (Status.READY, None)
+
+
+def test_only_a_superuser_makes_or_changes_keys_in_the_admin(log_in: LogIn, project: Project) -> None:
+    staff = log_in(name="keeper", is_staff=True)
+    codenames = ["view_apikey", "add_apikey", "change_apikey"]
+    get_user_model().objects.get(username="keeper").user_permissions.set(
+        Permission.objects.filter(codename__in=codenames)
+    )
+    key, _ = ApiKey.objects.issue(name="k", scopes=["read"])
+    body = {"name": "mine", "scopes": ["admin"]}
+    assert staff.post("/admin/mcpbridge/apikey/add/", body).status_code == 403
+    assert staff.post(f"/admin/mcpbridge/apikey/{key.pk}/change/", body).status_code == 403
+    assert "1 keys revoked" in act(staff, "mcpbridge/apikey", "revoke", key.pk)

@@ -3,20 +3,25 @@
 import asyncio
 import http.client
 import json
+import socket
+from contextlib import suppress
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
+from asgiref.sync import sync_to_async
 from mcp import Client
+from mcp.shared.exceptions import MCPError
 from mcp.types import ResourceUpdatedNotification, ToolListChangedNotification
 
 from devflow.drain import draining
 from devflow.events import LiveEvent, bus
 from mcpbridge.models import ApiKey
-from mcpbridge.subscriptions import TOOLS_CHANGED
+from mcpbridge.subscriptions import TOOLS_CHANGED, live
 from mcpbridge.transports import sse as sse_module
 from mcpbridge.transports.connection import MAX_UNANSWERED
 from tests.transports.probes import Held, held
-from tests.transports.site import WAIT, RawStream, Site, call, initialize, sse_session
+from tests.transports.site import WAIT, RawStream, Site, call, http_session, initialize, sse_session
 
 ERAS = pytest.mark.parametrize("mode", ["legacy", "auto"])
 
@@ -321,3 +326,72 @@ def test_switched_off_it_is_not_found(site: Site, monkeypatch: pytest.MonkeyPatc
     assert site.request("GET", "/mcp/sse").status_code == 404
     assert site.request("POST", "/mcp/messages/").status_code == 404
     assert site.request("GET", "/mcp/sse", key="wrong").status_code == 401
+
+
+@pytest.mark.usefixtures("project")
+async def test_an_open_stream_goes_by_what_its_key_may_do_now(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mcpbridge.access.REMEMBER_SECONDS", 0.05)
+    row, key = await sync_to_async(ApiKey.objects.issue)(name="narrowed", scopes=["read", "write"], rate_per_minute=0)
+    async with sse_session(site, key=key, mode="legacy") as client:
+        assert not (await client.call_tool("heartbeat")).is_error
+        await ApiKey.objects.filter(pk=row.pk).aupdate(scopes=["read"])
+        async with asyncio.timeout(WAIT):
+            while not (refused := await client.call_tool("heartbeat")).is_error:
+                await asyncio.sleep(0.05)
+        assert refused.structured_content["code"] == "forbidden"
+
+
+@pytest.mark.usefixtures("project")
+async def test_on_2026_a_revoked_key_ends_what_it_listens_to(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mcpbridge.access.REMEMBER_SECONDS", 0.05)
+    monkeypatch.setattr("mcpbridge.subscriptions.LOOK_SECONDS", 0.05)
+    row, key = await sync_to_async(ApiKey.objects.issue)(name="short-lived", scopes=["read"], rate_per_minute=0)
+    async with http_session(site, key=key, mode="auto") as client:
+        async with client.listen(resource_subscriptions=["devflow://board/apollo"]) as changes:
+            await sync_to_async(row.revoke)()
+            with suppress(Exception):
+                await asyncio.wait_for(anext(aiter(changes)), WAIT)
+        async with asyncio.timeout(WAIT):
+            while live._streams:
+                await asyncio.sleep(0.05)
+
+
+@pytest.mark.usefixtures("project")
+async def test_a_key_restricted_to_toolsets_reads_only_their_resources_and_prompts(site: Site) -> None:
+    _, key = await sync_to_async(ApiKey.objects.issue)(
+        name="narrow", scopes=["read"], rate_per_minute=0, toolsets=["memory"]
+    )
+    async with http_session(site, key=key, mode="auto") as client:
+        assert (await client.list_resources()).resources == []
+        assert (await client.list_resource_templates()).resource_templates == []
+        assert (await client.list_prompts()).prompts == []
+        with pytest.raises(MCPError, match="was not found"):
+            await client.read_resource("devflow://board/apollo")
+        with pytest.raises(MCPError, match="was not found"):
+            await client.get_prompt("plan_from_goal", {"goal": "x"})
+
+
+def test_a_websocket_is_refused_without_a_fault(site: Site) -> None:
+    handshake = {"Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Version": "13"}
+    answer = site.request("GET", "/mcp", headers={**handshake, "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ=="})
+    assert answer.status_code == 403
+
+
+def test_headers_without_end_are_refused(site: Site) -> None:
+    address = urlsplit(site.url)
+    with socket.create_connection((str(address.hostname), address.port), timeout=WAIT) as raw:
+        raw.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Long: ")
+        with suppress(OSError):
+            for _ in range(64):
+                raw.sendall(b"a" * 65536)
+        with suppress(ConnectionResetError):
+            assert raw.recv(100).startswith(b"HTTP/1.1 431")
+    assert site.request("GET", "/healthz", headers={"X-Long": "a" * 60_000}).status_code == 200
+
+
+def test_each_request_for_rows_costs_one_of_the_keys_calls(site: Site) -> None:
+    _, key = ApiKey.objects.issue(name="slow", scopes=["read"], rate_per_minute=1)
+    answers = [site.request("GET", "/api/v1/tasks/", key=key) for _ in range(30)]
+    assert [answer.status_code for answer in answers[:21]] == [200] * 21
+    assert answers[-1].status_code == 429
+    assert int(answers[-1].headers["Retry-After"]) >= 1

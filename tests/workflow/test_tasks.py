@@ -115,6 +115,10 @@ def test_evidence_names_a_definition_by_number_or_text_and_a_second_proof_replac
     assert len(tasks.missing_evidence(task)) == 1
     with refused(ErrorCode.INVALID_INPUT, "1. The change does"):
         tasks.add_evidence(project_id=project.pk, task_id=task.pk, actor=ada, proofs=[Proof(9, "x")])
+    with refused(ErrorCode.INVALID_INPUT, "1. The change does"):  # a digit that is no number
+        tasks.add_evidence(
+            project_id=project.pk, task_id=task.pk, actor=ada, proofs=[Proof("\N{SUPERSCRIPT TWO}", "x")]
+        )
 
 
 def test_tasks_are_found_by_all_of_some_tags(project: Project, ada: Actor) -> None:

@@ -2,6 +2,7 @@
 
 import io
 import zipfile
+import zlib
 from typing import Any, ClassVar
 
 from django import forms
@@ -132,7 +133,7 @@ class PhaseFiles(forms.Form):
                 if sum(item.file_size for item in members) > 2_000_000 or len(members) > 200:
                     raise forms.ValidationError("The archive holds more than phases.")
                 return {item.filename: archive.read(item).decode() for item in members}
-        except (zipfile.BadZipFile, UnicodeDecodeError):
+        except (zipfile.BadZipFile, zlib.error, UnicodeDecodeError, RuntimeError):  # RuntimeError: it is encrypted
             raise forms.ValidationError("The file is neither YAML text nor a zip archive.") from None
 
 

@@ -89,7 +89,7 @@ class TaskAdmin(ExportMixin, ModelAdmin):
         except DevFlowError as exc:
             self.message_user(request, f"Not saved: {exc.message} {exc.suggestion}", messages.ERROR)
 
-    @admin.action(description="Release the lease (ready again)")
+    @admin.action(description="Release the lease (ready again)", permissions=["change"])
     def release_lease(self, request: HttpRequest, queryset: QuerySet[Task]) -> None:
         each(
             self, request, queryset, "released", lambda task, actor: claims.release(
@@ -97,7 +97,7 @@ class TaskAdmin(ExportMixin, ModelAdmin):
             )
         )  # fmt: skip
 
-    @admin.action(description="Retry failed tasks")
+    @admin.action(description="Retry failed tasks", permissions=["change"])
     def retry_failed(self, request: HttpRequest, queryset: QuerySet[Task]) -> None:
         each(
             self, request, queryset, "put back to work", lambda task, actor: transitions.retry(
@@ -105,7 +105,7 @@ class TaskAdmin(ExportMixin, ModelAdmin):
             )
         )  # fmt: skip
 
-    @admin.action(description="Cancel")
+    @admin.action(description="Cancel", permissions=["change"])
     def cancel_tasks(self, request: HttpRequest, queryset: QuerySet[Task]) -> None:
         each(
             self, request, queryset, "cancelled", lambda task, actor: transitions.cancel(

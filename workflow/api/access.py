@@ -39,6 +39,9 @@ def project_named(request: Request, slug: str) -> Project:
 
 
 def may_administer(request: Request, project_id: int) -> bool:
+    identity: Any = request.auth
+    if identity is not None and "admin" not in identity.scopes:
+        return False
     scope = scope_of(request)
     if scope.user_id is None:
         return True
@@ -71,12 +74,17 @@ def owner_of(request: Request) -> Any:
 
 
 class KeyScopes(BasePermission):
-    """A key needs `read` to read and `write` (or what the view names in `write_scope`) to change; `admin` is all."""
+    """A key needs `read` to read and `write` (or what the view names in `write_scope`) to change; `admin` is all.
+
+    A key restricted to toolsets reaches the views of these toolsets only.
+    """
 
     def has_permission(self, request: Request, view: Any) -> bool:
         identity: Any = request.auth
         if identity is None:
             return True
+        if identity.toolsets and view.toolset not in identity.toolsets:
+            raise forbidden(f"This key may not use the toolset `{view.toolset}`.", suggestion="Use a key that may.")
         given: Collection[str] = identity.scopes
         needed = "read" if request.method in SAFE_METHODS else getattr(view, "write_scope", "write")
         if needed in given or "admin" in given:

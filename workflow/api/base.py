@@ -23,6 +23,7 @@ class RowsViewSet(KeyFirst, GenericViewSet[Any]):
     rows: QuerySet[Any]
     project_path = "project"
     write_scope = "write"
+    toolset = "workflow"
     write_serializers: dict[str, type] = {}
 
     def get_queryset(self) -> QuerySet[Any]:

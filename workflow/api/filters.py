@@ -3,6 +3,7 @@
 import django_filters
 from django.db.models import Q, QuerySet
 
+from devflow.rest import Since
 from workflow.models import (
     Agent,
     Dependency,
@@ -91,7 +92,7 @@ class GateRows(ProjectRows):
 class EventRows(ProjectRows):
     task = django_filters.NumberFilter(field_name="task", min_value=1, max_value=2**53, label="Task (number)")
     actor = django_filters.CharFilter(field_name="actor_name", label="Actor")
-    since = django_filters.IsoDateTimeFilter(field_name="at", lookup_expr="gte", label="Since")
+    since = Since(field_name="at", lookup_expr="gte", label="Since")
 
     class Meta:
         model = Event

@@ -155,6 +155,8 @@ def _phase_file(values: dict[str, Any]) -> PhaseFile:
 class AgentViewSet(ListModelMixin, RetrieveModelMixin, RowsViewSet):
     """Agents: registered by their first call, never by hand."""
 
+    toolset = "agents"
+
     serializer_class = shapes.AgentSerializer
     filterset_class = filters.AgentRows
     search_fields = ("name", "client", "last_action")
@@ -182,6 +184,8 @@ class AgentViewSet(ListModelMixin, RetrieveModelMixin, RowsViewSet):
 
 class MessageViewSet(ListModelMixin, RetrieveModelMixin, RowsViewSet):
     """The agents' inboxes."""
+
+    toolset = "agents"
 
     rows = Message.objects.select_related("project", "recipient").order_by("-pk")
     serializer_class = shapes.MessageSerializer

@@ -6,6 +6,7 @@ from datetime import timedelta
 from django.db import transaction
 from django.utils import timezone
 
+from devflow.ports import CallSeen
 from workflow.models import Agent, Project, Task
 from workflow.services import actors, agents, claims, messages, phases, projects, tasks, transitions
 from workflow.services.actors import Actor
@@ -206,7 +207,30 @@ class _Story:
         for actor, number in ((self.ada, 1), (self.ben, 2), (self.vera, 3)):
             phase = phase_numbered(project_id=self.project_id, number=number)
             Agent.objects.filter(project_id=self.project_id, name=actor.name).update(phase=phase)
+        self._calls(self.ada, "claim_task", "get_tasks", "get_tasks", "add_task_note", "get_phase_info")
+        self._calls(self.ada, "get_my_task", "create_task", "add_task_note", seconds_ago=170)
+        self._calls(self.ben, "claim_task", "get_my_task", "get_my_task", "update_task_status", failing=(1,))
+        self._calls(self.ben, "claim_task", "get_messages", "add_task_note", "send_message_to_agent", seconds_ago=40)
+        self._calls(self.vera, "get_phase_info", "get_tasks", "get_tasks", "review_task", "claim_task", "ack_message")
         self._keep_leases()
+
+    def _calls(self, actor: Actor, *tools: str, seconds_ago: int = 320, failing: tuple[int, ...] = ()) -> None:
+        """What the server saw of an agent: the last call `seconds_ago`, the ones before it 20 s apart."""
+        last = timezone.now() - timedelta(seconds=seconds_ago)
+        agents.record_calls(
+            agent_id=actor.agent_id or 0,
+            calls=[
+                CallSeen(
+                    at=last - timedelta(seconds=20 * (len(tools) - 1 - number)),
+                    session="",
+                    tool=tool,
+                    arguments_hash=f"{seconds_ago} {tool}",
+                    ok=number not in failing,
+                    in_scope=True,
+                )
+                for number, tool in enumerate(tools)
+            ],
+        )
 
     def _keep_leases(self) -> None:
         """Nobody calls for these agents: their leases last the first day, so that the board stays as it was made."""

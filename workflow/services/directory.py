@@ -8,9 +8,9 @@ import time
 from collections.abc import Hashable, Sequence
 from typing import Generic, TypeVar
 
-from django.db import transaction
+from django.db import DatabaseError, transaction
 
-from devflow.ports import AgentRef, CallSeen, KeyScope, ProjectRef
+from devflow.ports import AgentRef, CallSeen, HealthReport, KeyScope, ProjectRef
 from workflow.models import Project
 from workflow.selectors import agents as agent_selectors
 from workflow.selectors import projects as project_selectors
@@ -20,6 +20,15 @@ REMEMBER_SECONDS = 3.0
 REMEMBER_AT_MOST = 10_000
 
 T = TypeVar("T")
+
+
+def health() -> HealthReport:
+    """The engine works in this process: it is up when its tables answer."""
+    try:
+        Project.objects.exists()
+    except DatabaseError as exc:
+        return HealthReport("down", str(exc))
+    return HealthReport("up")
 
 
 class Remembered(Generic[T]):

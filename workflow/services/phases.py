@@ -67,9 +67,11 @@ def _parsed(name: str, text: str) -> tuple[int, PhaseFile]:
     if match is None or int(match[1]) < 1 or int(match[1]) > 10_000:
         raise invalid(f"{name}: a phase's file is called NN_name.yaml, such as 01_analysis.yaml.", file=name)
     try:
-        return int(match[1]), PhaseFile.model_validate(yaml.safe_load(text))
-    except yaml.YAMLError as exc:
+        loaded = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError) as exc:  # ValueError: what looks like a date but is none
         raise invalid(f"{name} is not valid YAML: {exc}", file=name) from None
+    try:
+        return int(match[1]), PhaseFile.model_validate(loaded)
     except ValidationError as exc:
         first = exc.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"]) or "the file"

@@ -245,7 +245,7 @@ def attach(*, task: Task, proofs: Sequence[Proof], actor: Actor) -> None:
     ticked: dict[int, Proof] = {}
     for proof in proofs:
         named = proof.definition
-        if isinstance(named, str) and named.isdigit():
+        if isinstance(named, str) and named.isascii() and named.isdigit():
             named = int(named)
         found = (
             (definitions[named - 1] if 1 <= named <= len(definitions) else None)

@@ -12,7 +12,11 @@ def _phase(caller: Caller, number: str) -> Phase:
     return project_selectors.phase(project_id=caller.project.id, number=int(number))
 
 
-@prompt(name="start_phase_work", arguments=(PromptArgument("phase", "The phase's number, such as 2."),))
+@prompt(
+    name="start_phase_work",
+    arguments=(PromptArgument("phase", "The phase's number, such as 2."),),
+    toolset="workflow",
+)
 def start_phase_work(caller: Caller, *, phase: str) -> str:
     """Start working in a phase: claim tasks one after the other and finish each properly."""
     row = _phase(caller, phase)
@@ -32,7 +36,11 @@ def start_phase_work(caller: Caller, *, phase: str) -> str:
     )
 
 
-@prompt(name="plan_from_goal", arguments=(PromptArgument("goal", "What should be true in the end."),))
+@prompt(
+    name="plan_from_goal",
+    arguments=(PromptArgument("goal", "What should be true in the end."),),
+    toolset="workflow",
+)
 def plan_from_goal(caller: Caller, *, goal: str) -> str:
     """Turn a goal into tasks with dependencies over the project's phases."""
     if not goal.strip():
@@ -55,6 +63,7 @@ def plan_from_goal(caller: Caller, *, goal: str) -> str:
 @prompt(
     name="hand_over",
     arguments=(PromptArgument("to", "The agent who takes over; left out: whoever claims it.", required=False),),
+    toolset="workflow",
 )
 def hand_over(caller: Caller, *, to: str = "") -> str:
     """Stop cleanly: write down where the work stands so that another agent can go on."""

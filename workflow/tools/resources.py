@@ -53,7 +53,7 @@ def _phases(caller: Caller) -> list[tuple[str, str]]:
     return [(str(phase.number), phase.name) for phase in project_selectors.phases(project_id=caller.project.id)]
 
 
-@resource(name="board", uri_template="devflow://board/{project}", listing=_boards)
+@resource(name="board", uri_template="devflow://board/{project}", listing=_boards, toolset="workflow")
 def board(caller: Caller, value: str) -> str:
     """The board of a project: its columns with their cards, and exact counts."""
     seen = ports.directory().project_of(caller.scope, slug=value, agent_name=caller.agent_name)
@@ -61,7 +61,7 @@ def board(caller: Caller, value: str) -> str:
     return kanban(board_selectors.board(project=Project.objects.get(pk=seen.id))).model_dump_json()
 
 
-@resource(name="task", uri_template="devflow://task/{id}", listing=_tasks)
+@resource(name="task", uri_template="devflow://task/{id}", listing=_tasks, toolset="workflow")
 def task(caller: Caller, value: str) -> str:
     """A task with its text, status, dependencies and notes."""
     row = task_selectors.detail(project_id=caller.project.id, task_id=value)
@@ -88,7 +88,7 @@ def task(caller: Caller, value: str) -> str:
     ).model_dump_json()
 
 
-@resource(name="phase", uri_template="devflow://phase/{n}", listing=_phases)
+@resource(name="phase", uri_template="devflow://phase/{n}", listing=_phases, toolset="workflow")
 def phase(caller: Caller, value: str) -> str:
     """A phase: what it is for, how to work in it, what done means there."""
     if not (value.isascii() and value.isdigit() and len(value) <= 5):
@@ -107,7 +107,7 @@ def _inbox(caller: Caller) -> list[tuple[str, str]]:
     return [(quote(caller.agent.name, safe=""), f"Inbox of {caller.agent.name}")]
 
 
-@resource(name="inbox", uri_template="devflow://inbox/{agent}", listing=_inbox)
+@resource(name="inbox", uri_template="devflow://inbox/{agent}", listing=_inbox, toolset="agents")
 def inbox(caller: Caller, value: str) -> str:
     """The messages you have not acknowledged. Only your own inbox can be read."""
     if unquote(value) != caller.agent.name:
