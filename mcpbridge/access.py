@@ -182,6 +182,7 @@ def caller_for(
         scopes=identity.scopes,
         agent_name=name,
         identified=identified,
+        is_named=bool(named),
         session=session,
         client=client,
         transport=transport,

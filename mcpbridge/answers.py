@@ -16,9 +16,12 @@ KEEP = timedelta(hours=24)
 MAX_KEY = 255
 
 
-def request_hash(tool: str, arguments: Mapping[str, Any], project: str) -> str:
-    """A call's fingerprint: tool, arguments, and the project it was aimed at."""
-    return hashlib.sha256(json.dumps([tool, arguments, project], sort_keys=True).encode()).hexdigest()
+def request_hash(tool: str, arguments: Mapping[str, Any], *, project: str, agent: str) -> str:
+    """A call's fingerprint: tool, arguments, the project it was aimed at, and the agent that named itself.
+
+    Two agents of one key that pick the same idempotency key are told so, instead of one getting the other's lease.
+    """
+    return hashlib.sha256(json.dumps([tool, arguments, project, agent], sort_keys=True).encode()).hexdigest()
 
 
 def checked_key(key: object) -> str:

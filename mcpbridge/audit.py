@@ -12,6 +12,7 @@ import hashlib
 import json
 import logging
 import threading
+import time
 import uuid
 from collections import deque
 from collections.abc import Iterable, Mapping
@@ -32,6 +33,7 @@ from django.db.models import Max
 from django.utils import timezone
 
 from devflow import config, ports
+from devflow.errors import DevFlowError
 from devflow.logs import redact
 from devflow.ports import CallSeen
 from mcpbridge.envelopes import Outcome
@@ -387,3 +389,12 @@ def expire(*, retention: timedelta | None = None) -> int:
 
 
 recorder = Recorder()
+
+
+def note(
+    name: str, caller: Caller, *, started: float, arguments: Mapping[str, Any] | None = None, error: DevFlowError | None
+) -> None:
+    """Record what is no tool call but was asked with a key: a resource, a prompt, a row. `started`: perf_counter()."""
+    duration_ms = (time.perf_counter() - started) * 1000
+    outcome = Outcome(name=name, trace_id=caller.trace_id, duration_ms=duration_ms, error=error)
+    recorder.buffer(outcome, caller, arguments or {})

@@ -249,7 +249,12 @@ def _write(at_work: _Call, tool: Tool, values: dict[str, Any]) -> dict[str, Any]
     at_work.recorded = False
     with transaction.atomic():
         if key is not None:
-            fingerprint = answers.request_hash(tool.name, at_work.arguments, caller.project_slug or "")
+            fingerprint = answers.request_hash(
+                tool.name,
+                at_work.arguments,
+                project=caller.project_slug or "",
+                agent=caller.agent_name if caller.is_named else "",
+            )
             earlier = answers.reserve(caller.scope.key_id, key, fingerprint)
             if earlier is not None and earlier.answer is not None:
                 at_work.replayed = True

@@ -1,6 +1,7 @@
 """The official SDK's server over the registry: MCP methods in, the dispatcher's outcomes out."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from functools import lru_cache
@@ -17,7 +18,7 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from devflow.errors import ERROR_TABLE, DevFlowError, ErrorCode, forbidden, invalid, not_found
 from devflow.ports import AgentRef
-from mcpbridge import access, dispatcher, ratelimit
+from mcpbridge import access, audit, dispatcher, ratelimit
 from mcpbridge.doors import DOOR, Door
 from mcpbridge.envelopes import as_mcp
 from mcpbridge.registry import registry, spelled
@@ -181,7 +182,7 @@ async def list_prompts(ctx: Context, params: types.PaginatedRequestParams | None
 
 
 async def get_prompt(ctx: Context, params: types.GetPromptRequestParams) -> types.GetPromptResult:
-    caller = _caller(ctx)
+    caller, started, error = _caller(ctx), time.perf_counter(), None
     try:
         await ratelimit.spend(caller)
         item = prompts.get(params.name)
@@ -198,7 +199,10 @@ async def get_prompt(ctx: Context, params: types.GetPromptRequestParams) -> type
             raise DevFlowError(ErrorCode.INVALID_INPUT, f"{params.name}: {', '.join(words)}.")
         text = await run_blocking(item.render, caller, **given)
     except DevFlowError as exc:
+        error = exc
         raise as_protocol_error(exc) from exc
+    finally:
+        audit.note("prompts/get", caller, started=started, arguments={"name": params.name}, error=error)
     return types.GetPromptResult(
         description=item.description,
         messages=[types.PromptMessage(role="user", content=types.TextContent(text=text))],
@@ -270,16 +274,18 @@ RESOURCE_NOT_FOUND_BEFORE_2026 = -32002
 
 
 async def read_resource(ctx: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
-    caller = _caller(ctx)
+    caller, started, error = _caller(ctx), time.perf_counter(), None
     try:
         await ratelimit.spend(caller)
         item, text = await read(caller, str(params.uri))
     except DevFlowError as exc:
-        error = as_protocol_error(exc)
+        error = exc
         if exc.code is ErrorCode.NOT_FOUND:
             code = types.INVALID_PARAMS if ctx.protocol_version >= "2026" else RESOURCE_NOT_FOUND_BEFORE_2026
-            error = MCPError(code, exc.message, {"uri": str(params.uri)})
-        raise error from exc
+            raise MCPError(code, exc.message, {"uri": str(params.uri)}) from exc
+        raise as_protocol_error(exc) from exc
+    finally:
+        audit.note("resources/read", caller, started=started, arguments={"uri": str(params.uri)}, error=error)
     return types.ReadResourceResult(
         contents=[types.TextResourceContents(uri=params.uri, mime_type=item.mime_type, text=text)]
     )

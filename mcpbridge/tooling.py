@@ -141,7 +141,8 @@ class Caller:
     """Who calls, through what: an API key plus an agent, and the context of this one call.
 
     `agent_name` is what the client calls itself (X-Agent-Id, or its name and session, or the key's default agent);
-    `identified` is False when that was only the key's default. `session` separates two runs of one agent.
+    `is_named` when it said so itself, `identified` is False when that was only the key's default. `session` separates
+    two runs of one agent.
     """
 
     scope: KeyScope
@@ -149,6 +150,7 @@ class Caller:
     scopes: frozenset[Scope]
     agent_name: str
     identified: bool = True
+    is_named: bool = False
     session: str = ""
     client: str = ""
     transport: str = "rest"

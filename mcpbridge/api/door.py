@@ -6,6 +6,7 @@ to do for a request with a key and no cookie.
 """
 
 import json
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from functools import lru_cache
 from io import BytesIO
@@ -16,8 +17,8 @@ from django.core.handlers.asgi import ASGIRequest
 from django.http import HttpResponseBase
 
 from devflow import config
-from devflow.errors import DevFlowError, ErrorCode
-from mcpbridge import access, doors, ratelimit
+from devflow.errors import ERROR_TABLE, DevFlowError, ErrorCode
+from mcpbridge import access, audit, doors, ratelimit
 from mcpbridge.api.authentication import too_many_refusals
 from mcpbridge.api.problems import failure
 from mcpbridge.doors import DOOR, MAX_BODY, AsgiApp, AsgiScope, Door
@@ -82,6 +83,8 @@ class RestDoor:
             return await _refuse(path, send, _too_large(), closing=True)
         if DOOR in scope and (view := _direct().get(path)) is not None:
             return await _serve(view, scope, receive, send)
+        if path.startswith(ROWS) and DOOR in scope:
+            send = _recording(scope, send)
         return await self.app(scope, _bounded(receive, path, send), send)
 
     @staticmethod
@@ -106,6 +109,26 @@ async def _send(send: Any, status: int, headers: Mapping[str, str], body: bytes)
     raw += [(b"content-length", str(len(body)).encode()), (b"x-content-type-options", b"nosniff")]
     await send({"type": "http.response.start", "status": status, "headers": raw})
     await send({"type": "http.response.body", "body": body})
+
+
+def _recording(scope: AsgiScope, send: Any) -> Any:
+    """A `send` that puts the request into the log of calls once its answer starts."""
+    door: Door = scope[DOOR]
+    started = time.perf_counter()
+
+    async def recording(message: Any) -> None:
+        if message["type"] == "http.response.start":
+            status = message["status"]
+            code = next((code for code, row in ERROR_TABLE.items() if row.http == status), ErrorCode.INVALID_INPUT)
+            try:
+                caller = access.caller_for(door.identity, transport="rest", headers=door.headers, query=door.query)
+            except DevFlowError:  # a malformed agent id: that is why the answer is a refusal
+                caller = access.caller_for(door.identity, transport="rest")
+            error = DevFlowError(code, f"answered {status}") if status >= 400 else None
+            audit.note(f"{scope['method']} {scope['path']}", caller, started=started, error=error)
+        await send(message)
+
+    return recording
 
 
 def _bounded(receive: Any, path: str, send: Any) -> Any:

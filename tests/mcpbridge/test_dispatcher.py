@@ -227,3 +227,11 @@ async def test_a_write_and_its_record_commit_together(caller: Caller) -> None:
 async def test_a_batch_of_concurrent_reads_does_not_queue_on_one_thread(caller: Caller) -> None:
     outcomes = await asyncio.gather(*(dispatcher.call("test_count_keys", {"name": "tests"}, caller) for _ in range(40)))
     assert {outcome.code for outcome in outcomes} == {"ok"}
+
+
+async def test_two_named_agents_of_one_key_do_not_get_each_others_answer(make_caller: MakeCaller) -> None:
+    ada = make_caller(headers={"x-agent-id": "ada"})
+    ben = ada.with_changes(agent_name="ben")
+    first = await dispatcher.call("test_make_key", {"name": "same"}, ada, idempotency_key="k-5")
+    second = await dispatcher.call("test_make_key", {"name": "same"}, ben, idempotency_key="k-5")
+    assert (first.code, second.code) == ("ok", "conflict")
