@@ -128,7 +128,7 @@ class Config(Block):
     embedded_jobs: bool | None = Field(
         None, description="Run jobs inside the server; default: yes with one worker and no Redis queue."
     )
-    call_threads: int = Field(16, ge=1, le=256, description="Threads a server process runs tool calls on.")
+    call_threads: int = Field(4, ge=1, le=256, description="Threads a server process runs blocking tool calls on.")
     secret_key: SecretStr = Field(
         SecretStr(""), description="Signs sessions; empty: generated once into the data directory."
     )

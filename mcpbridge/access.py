@@ -25,6 +25,7 @@ from mcpbridge.tooling import TOOLSETS, Caller, Exposed, Scope
 REMEMBER_SECONDS = 3.0
 REMEMBER_AT_MOST = 10_000
 MAX_AGENT_NAME = 100
+MAX_TOOLSETS = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +197,10 @@ def caller_for(
 
 def exposure_for(identity: Identity, query: Mapping[str, str]) -> Exposed:
     """What the client is shown: the URL's wish, else the key's, else the server's; never more than the key may use."""
-    return _exposure(identity, query.get("toolsets", ""), query.get("expose"), query.get("names"))
+    toolsets = query.get("toolsets", "")
+    if len(toolsets) > MAX_TOOLSETS:
+        raise invalid("The list of toolsets is too long.", toolsets=f"at most {MAX_TOOLSETS} characters")
+    return _exposure(identity, toolsets, query.get("expose"), query.get("names"))
 
 
 @lru_cache(maxsize=1024)

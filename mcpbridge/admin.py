@@ -14,6 +14,7 @@ from import_export.resources import ModelResource
 from mcpbridge import keys
 from mcpbridge.access import keyring
 from mcpbridge.models import ApiKey, ToolCall
+from mcpbridge.tooling import TOOLSETS
 
 if TYPE_CHECKING:
     ModelAdmin = admin.ModelAdmin[Any]
@@ -29,7 +30,7 @@ class KeyForm(ModelForm):
         widget=forms.CheckboxSelectMultiple,
     )
     toolsets = forms.MultipleChoiceField(
-        choices=[(name, name) for name in keys.TOOLSETS],
+        choices=[(name, name) for name in sorted(TOOLSETS)],
         required=False,
         widget=forms.CheckboxSelectMultiple,
         help_text="None chosen: all of them.",

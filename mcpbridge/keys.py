@@ -2,10 +2,11 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.db.models import Q, QuerySet
+from django.utils import timezone
 
 from devflow import ports
 from devflow.errors import forbidden, invalid, not_found
@@ -15,7 +16,6 @@ from mcpbridge.models import ApiKey, ToolCall
 from mcpbridge.tooling import Scope
 
 SCOPES = tuple(scope.value for scope in Scope)
-TOOLSETS = ("knowledge", "workflow", "memory", "agents", "taiga", "gateway")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +26,8 @@ class Issuer:
     may_give: frozenset[str]
     toolsets: frozenset[str] = frozenset()
     """The only toolsets they may pass on; empty: all."""
+    expires_at: datetime | None = None
+    """When their own key ends: those they make end then at the latest."""
 
     @property
     def sees_everything(self) -> bool:
@@ -90,6 +92,10 @@ def issue(
         raise forbidden(f"You cannot give the toolset {extra[0]}, which you may not use yourself.")
     if missing := sorted(set(scopes) - issuer.may_give):
         raise forbidden(f"You cannot give the scope {missing[0]}, which you do not have yourself.")
+    expires_in = timedelta(days=expires_in_days) if expires_in_days is not None else None
+    if issuer.expires_at is not None:
+        left = issuer.expires_at - timezone.now()
+        expires_in = left if expires_in is None else min(left, expires_in)
     project_id = issuer.scope.project_id
     if project:
         found = next((item for item in projects_of(issuer) if item.slug == project), None)
@@ -101,7 +107,7 @@ def issue(
         scopes=list(scopes),
         project_id=project_id,
         owner_id=issuer.scope.user_id,
-        expires_in=timedelta(days=expires_in_days) if expires_in_days is not None else None,
+        expires_in=expires_in,
         rate_per_minute=rate_per_minute,
         toolsets=sorted(toolsets or issuer.toolsets),
     )

@@ -16,9 +16,9 @@ from rest_framework.viewsets import GenericViewSet
 from devflow.errors import forbidden
 from devflow.rest import EventCursor, Exact, KeyFirst, Since, Text
 from mcpbridge import keys
-from mcpbridge.keys import SCOPES, TOOLSETS, Issuer
+from mcpbridge.keys import SCOPES, Issuer
 from mcpbridge.models import ApiKey, ToolCall
-from mcpbridge.tooling import Scope
+from mcpbridge.tooling import TOOLSETS, Scope
 
 
 def issuer_of(request: Request) -> Issuer:
@@ -28,7 +28,7 @@ def issuer_of(request: Request) -> Issuer:
         return keys.person(request.user)
     if Scope.ADMIN not in identity.scopes:
         raise forbidden("This key needs the scope `admin` for that.", suggestion="Use a key that has it.")
-    return Issuer(identity.scope, frozenset(SCOPES), identity.toolsets)
+    return Issuer(identity.scope, frozenset(SCOPES), identity.toolsets, identity.expires_at)
 
 
 class KeySerializer(serializers.ModelSerializer[ApiKey]):
@@ -60,7 +60,9 @@ class KeyCreate(Exact):
     project = serializers.SlugField(required=False, allow_null=True)
     expires_in_days = serializers.IntegerField(min_value=1, max_value=3650, required=False, allow_null=True)
     rate_per_minute = serializers.IntegerField(min_value=0, max_value=1_000_000, required=False, allow_null=True)
-    toolsets = serializers.ListField(child=serializers.ChoiceField(choices=TOOLSETS), max_length=10, required=False)
+    toolsets = serializers.ListField(
+        child=serializers.ChoiceField(choices=sorted(TOOLSETS)), max_length=10, required=False
+    )
 
 
 class KeyViewSet(ListModelMixin, RetrieveModelMixin, KeyFirst, GenericViewSet[ApiKey]):

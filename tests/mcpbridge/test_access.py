@@ -159,3 +159,14 @@ def test_a_key_needs_a_printable_name_and_a_day_to_live(wrong: dict[str, Any]) -
     with pytest.raises(DevFlowError) as caught:
         keys.issue(issuer, scopes=["read"], **wrong)
     assert caught.value.code.value == "invalid_input"
+
+
+def test_a_key_with_an_end_makes_no_key_that_outlives_it() -> None:
+    from mcpbridge import keys
+
+    end = timezone.now() + timedelta(days=2)
+    issuer = keys.Issuer(identity().scope, frozenset({"read"}), expires_at=end)
+    for days in (None, 30):
+        row, _ = keys.issue(issuer, name="child", scopes=["read"], expires_in_days=days)
+        assert row.expires_at is not None
+        assert abs((row.expires_at - end).total_seconds()) < 5

@@ -3,9 +3,11 @@
 import asyncio
 import http.client
 import json
+import select
+import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 from urllib.parse import urlsplit
@@ -45,6 +47,26 @@ class Site:
     def request(self, method: str, path: str, key: str | None = None, **options: Any) -> httpx.Response:
         headers = {"X-API-Key": key or self.key, **options.pop("headers", {})}
         return httpx.request(method, self.url + path, headers=headers, timeout=WAIT, **options)
+
+    def status_of_large_body(self, path: str, *, chunked: bool) -> int:
+        """POST more than is allowed and give the status, which comes before the body is through.
+
+        The server closes on the unread rest, so only the first line of the answer is sure to arrive.
+        """
+        place = urlsplit(self.url)
+        names = {"Host": place.netloc, "Content-Type": "application/json", **self.headers}
+        names |= {"Transfer-Encoding": "chunked"} if chunked else {"Content-Length": str(10 << 20)}
+        head = f"POST {path} HTTP/1.1\r\n" + "".join(f"{name}: {value}\r\n" for name, value in names.items())
+        piece = b"10000\r\n" + b"x" * 0x10000 + b"\r\n" if chunked else b"x" * 0x10000
+        with socket.create_connection((place.hostname or "", place.port or 0), WAIT) as connection:
+            connection.sendall(head.encode() + b"\r\n")
+            with suppress(ConnectionError):
+                for _ in range(5 * 16):
+                    if select.select([connection], [], [], 0)[0]:
+                        break
+                    connection.sendall(piece)
+            answer = connection.makefile("rb").readline()
+        return int(answer.split()[1])
 
     def watch_drain_again(self) -> None:
         """Have the server hear of the next drain too: a real one has only one."""
