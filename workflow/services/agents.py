@@ -85,9 +85,6 @@ def record_calls(*, agent_id: int, calls: Sequence[CallSeen]) -> None:
     if seen is None:
         return
     observations, lease_due = seen
-    if lease_due:  # before the agent's row: claims lock a task and then its agent, too
-        for session, at in sessions.items():
-            leases.renew(agent_id=agent_id, session=session, at=at)
     noted = [[call.arguments_hash[:16], int(call.ok), int(call.in_scope)] for call in calls]
     fields: dict[str, Any] = {
         "last_seen": last.at,
@@ -100,6 +97,9 @@ def record_calls(*, agent_id: int, calls: Sequence[CallSeen]) -> None:
     if progress := [call.at for call in calls if call.ok and call.tool in PROGRESS]:
         fields["last_progress_at"] = progress[-1]
     Agent.objects.filter(pk=agent_id).update(**fields)
+    if lease_due:  # after the agent's row: claims and retirement lock an agent before its tasks, too
+        for session, at in sessions.items():
+            leases.renew(agent_id=agent_id, session=session, at=at)
 
 
 @transaction.atomic
