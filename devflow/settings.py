@@ -62,7 +62,7 @@ def _database(url: str) -> dict[str, Any]:
         "PORT": parts.port or "",
         "CONN_MAX_AGE": 0,
         "OPTIONS": {
-            "pool": {"min_size": 2, "max_size": max(4, CONFIG.call_threads + 4), "timeout": 10},
+            "pool": {"min_size": 2, "max_size": CONFIG.call_threads + 16, "timeout": 10},
             "options": "-c statement_timeout=5s -c lock_timeout=2s -c idle_in_transaction_session_timeout=10s",
         },
     }
