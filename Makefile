@@ -36,7 +36,7 @@ conformance: $(VENV)/dev.stamp $(TOOLS)/node.stamp ## run the MCP conformance su
 	$(PYTEST) tests/conformance
 
 bench: $(VENV)/bench.stamp ## measure, and write docs/benchmarks.md
-	@deploy/provide postgresql redis-server
+	@deploy/provide postgresql redis-server python3.11-doc
 	$(BIN)/python -m bench
 
 soak: $(VENV)/bench.stamp ## load a server for a long time and look for leaks

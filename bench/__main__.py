@@ -1,6 +1,7 @@
 """Measure everything and write docs/benchmarks.md: `make bench`, or `python -m bench SECTION ...` for parts.
 
-A part that is not measured again keeps the figures it has.
+A part that is not measured again keeps the figures it has. `documentation` takes twenty minutes and runs only when it
+is named.
 """
 
 import re
@@ -10,7 +11,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bench import idle, processes, start, throughput, where, workflow
+from bench import documentation, idle, knowledge, processes, retrieval, start, throughput, where, workflow
 from devflow import throwaway
 
 PAGE = processes.ROOT / "docs" / "benchmarks.md"
@@ -43,7 +44,13 @@ SECTIONS: dict[str, tuple[str, Callable[[Path], str]]] = {
     "workflow": ("Tasks: create, claim, board", _workflow),
     "idle": ("Idle SSE connections", idle.run),
     "start": ("Start and memory", start.run),
+    "retrieval": ("How well search finds", retrieval.run),
+    "search": ("Search under load", knowledge.search),
+    "ingestion": ("Ingestion, embedding and memory", knowledge.ingestion),
+    "documentation": ("Reading the documentation of Django and Python", documentation.run),
 }
+LONG = frozenset({"documentation"})
+"""Measured only when named."""
 
 
 def _kept() -> dict[str, str]:
@@ -54,7 +61,7 @@ def _kept() -> dict[str, str]:
 
 def main(names: list[str]) -> None:
     parts = _kept()
-    for name in names or SECTIONS:
+    for name in names or [name for name in SECTIONS if name not in LONG]:
         title, measure = SECTIONS[name]
         print(f"measuring: {title}", file=sys.stderr, flush=True)
         with tempfile.TemporaryDirectory(prefix="devflow-bench-") as home:

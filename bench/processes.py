@@ -52,8 +52,13 @@ def wait_for(port: int, seconds: float = 30) -> None:
 
 def seeded(home: Path, *arguments: object, extra: Mapping[str, str] | None = None) -> str:
     """Run `bench.seed` in the data directory; gives the key it made."""
+    return seeded_by("bench.seed", home, *arguments, extra=extra)
+
+
+def seeded_by(module: str, home: Path, *arguments: object, extra: Mapping[str, str] | None = None) -> str:
+    """Run a seeding module in the data directory; gives the key it made."""
     done = subprocess.run(
-        [sys.executable, "-m", "bench.seed", *map(str, arguments)],
+        [sys.executable, "-m", module, *map(str, arguments)],
         cwd=ROOT,
         env=environment(home, extra),
         capture_output=True,
@@ -61,6 +66,16 @@ def seeded(home: Path, *arguments: object, extra: Mapping[str, str] | None = Non
         check=True,
     )
     return done.stdout.split()[-1]
+
+
+def django_at(home: Path) -> None:
+    """Use Django in this process, with a data directory of its own."""
+    home.mkdir(parents=True, exist_ok=True)
+    os.environ["DEVFLOW_HOME"] = str(home)
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "devflow.settings")
+    import django
+
+    django.setup()
 
 
 def migrated(home: Path, extra: Mapping[str, str] | None = None) -> None:

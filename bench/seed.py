@@ -16,9 +16,9 @@ def main(slug: str, ready: int, chained: int = 0) -> None:
     django.setup()
     from django.db import transaction
 
+    from devflow.actors import SYSTEM
     from mcpbridge.models import ApiKey
     from workflow.services import projects, tasks
-    from workflow.services.actors import SYSTEM
 
     with transaction.atomic():
         project = projects.create(slug=slug)

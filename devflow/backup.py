@@ -29,7 +29,7 @@ POSTGRES_FILE = "database.dump"
 FORMAT = 1
 # What a data directory may hold that is no data: restoring beside these needs no --force.
 _NOT_DATA = frozenset(
-    {"owner.lock", "migrate.lock", "static", "metrics", "devflow.yaml", "devflow.yml", "devflow.toml"}
+    {"owner.lock", "migrate.lock", "vectors", "static", "metrics", "devflow.yaml", "devflow.yml", "devflow.toml"}
 )
 
 
@@ -124,6 +124,7 @@ def restore(source: str | Path, *, force: bool = False) -> Manifest:
             _replace(staged / "uploads", home / "uploads")
             for stale in ("jobs.sqlite3", "jobs.sqlite3-wal", "jobs.sqlite3-shm", "local_key"):
                 (home / stale).unlink(missing_ok=True)
+            shutil.rmtree(home / "vectors", ignore_errors=True)  # made again from the rows that are there now
     return manifest
 
 

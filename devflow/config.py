@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from types import UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Self, Union, get_args, get_origin
 from urllib.parse import unquote, urlsplit
 
 import yaml
 from dotenv import dotenv_values
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic.fields import FieldInfo
 
 ENV_PREFIX = "DEVFLOW_"
@@ -69,6 +69,7 @@ class McpGateway(Block):
     )
     qdrant_url: str = Field("", description="A Qdrant server (HTTP); empty: embedded vectors.")
     qdrant_grpc_port: int = Field(6334, ge=1, le=65535, description="The Qdrant server's gRPC port.")
+    qdrant_api_key: SecretStr = Field(SecretStr(""), description="The Qdrant server's API key.")
     backend_api_key: SecretStr = Field(
         SecretStr(""), description="The API key sent to knowledge_hub_url and workflow_engine_url."
     )
@@ -81,6 +82,40 @@ class Llm(Block):
     base_url: str = Field("", description="An OpenAI-compatible endpoint; empty: none.")
     api_key: SecretStr = Field(SecretStr(""), description="Its key.")
     model: str = Field("", description="The model asked for.")
+    timeout_seconds: float = Field(15, gt=0, le=300, description="Seconds an answer of it may take.")
+
+
+class Embedding(Block):
+    provider: Literal["bundled", "onnx", "openai"] = Field(
+        "bundled", description="`bundled`: MiniLM on this CPU; `onnx`: the model in `path`; `openai`: `base_url`."
+    )
+    model: str = Field("", description="The model asked of an OpenAI-compatible endpoint.")
+    base_url: str = Field("", description="An OpenAI-compatible endpoint, with or without /v1.")
+    api_key: SecretStr = Field(SecretStr(""), description="Its key.")
+    path: str = Field("", description="A folder with model.onnx and tokenizer.json, as sentence-transformers has it.")
+    dimensions: int = Field(
+        0, ge=0, le=65536, description="Length of the vectors asked of the endpoint; 0: the model's own."
+    )
+    batch_size: int = Field(8, ge=1, le=2048, description="Most texts embedded at once.")
+    threads: int = Field(0, ge=0, le=256, description="Threads that embed in the background; 0: one per core.")
+    timeout_seconds: float = Field(30, gt=0, le=600, description="Longest wait for one answer of the endpoint.")
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        if self.provider == "openai" and not (self.base_url and self.model):
+            raise ValueError("the provider `openai` needs base_url and model")
+        if self.provider == "onnx" and not self.path:
+            raise ValueError("the provider `onnx` needs path")
+        return self
+
+
+class Vectors(Block):
+    optimize_above: int = Field(
+        20_000, ge=0, description="Embedded vectors: points a collection grows by until its graph is built; 0: never."
+    )
+    timeout_seconds: float = Field(
+        2.0, gt=0, le=60, description="Longest wait for a search before keyword results answer alone."
+    )
 
 
 class Exposure(Block):
@@ -101,6 +136,24 @@ class Audit(Block):
     flush_seconds: float = Field(0.5, gt=0, le=60, description="Longest time a buffered read waits to be written.")
 
 
+class Knowledge(Block):
+    upload_max_mb: int = Field(25, ge=1, le=1000, description="Megabytes one uploaded file may have.")
+    max_document_mb: int = Field(20, ge=1, le=1000, description="Megabytes one document of a source may have.")
+    crawl_max_pages: int = Field(500, ge=1, le=100_000, description="Pages one web source may have.")
+    crawl_max_depth: int = Field(5, ge=0, le=50, description="Links a page may be away from a source's address.")
+    crawl_delay_seconds: float = Field(
+        0.2, ge=0, le=60, description="Seconds between two requests to one host; its robots.txt can ask for more."
+    )
+    fetch_timeout_seconds: float = Field(20, gt=0, le=600, description="Seconds fetching one page may take in all.")
+    allow_private_addresses: bool = Field(
+        False,
+        description="Let web sources be fetched from private and loopback addresses; only where every user is trusted.",
+    )
+    recheck_hours: int = Field(
+        24, ge=0, le=8760, description="Hours after which directories, checkouts and sites are read again; 0: never."
+    )
+
+
 def _split(value: object) -> object:
     return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
 
@@ -110,9 +163,12 @@ class Config(Block):
 
     mcp_gateway: McpGateway = McpGateway()
     llm: Llm = Llm()
+    embedding: Embedding = Embedding()
+    vectors: Vectors = Vectors()
     exposure: Exposure = Exposure()
     workflow: Workflow = Workflow()
     audit: Audit = Audit()
+    knowledge: Knowledge = Knowledge()
 
     database_url: str = Field(
         "",

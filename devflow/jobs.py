@@ -1,4 +1,5 @@
-"""Background jobs: `@job` and `@periodic` functions in `<app>/jobs.py`, run by huey's threads.
+"""Background jobs: `@job`, `@periodic` and `@standing` functions in `<app>/jobs.py`, run by huey's threads and, the
+standing ones, by a thread each.
 
 By default the threads live inside the server and jobs wait in SQLite; with Redis or PostgreSQL as the queue,
 `devflow worker` runs them. A job is JSON: its name and its arguments, signed, so that whoever can write to the
@@ -90,6 +91,90 @@ def periodic(*, minutes: int = 0, hours: int = 0) -> Callable[[Callable[[], obje
     if every < 1:
         raise ValueError("A periodic job needs a period of at least one minute.")
     return lambda function: _register(Job(function, every_minutes=every))
+
+
+class Standing:
+    """Work that waits in a table: `function` takes what is there and returns. Threads of every process that runs
+    jobs call it again every few seconds, and at once when it was woken in the same process.
+
+    A process that was killed leaves the work in its table, so nothing has to be remembered here.
+    """
+
+    def __init__(self, function: Callable[[], object], every: float, threads: int) -> None:
+        self.function = function
+        self.every = every
+        self._woken = [threading.Event() for _ in range(threads)]
+        self._stopped = threading.Event()
+        self._threads: list[threading.Thread] = []
+
+    @property
+    def name(self) -> str:
+        return f"{self.function.__module__}.{self.function.__name__}"
+
+    def __call__(self) -> object:
+        return self.function()
+
+    def wake(self) -> None:
+        """Run soon after the current transaction commits (at once, in this thread, under `immediately()`)."""
+        transaction.on_commit(self._wake_now, robust=True)
+
+    def _wake_now(self) -> None:
+        if queue().immediate:
+            self.function()
+        else:
+            self._wake_all()
+
+    def _wake_all(self) -> None:
+        for woken in self._woken:
+            woken.set()
+
+    @property
+    def is_stopping(self) -> bool:
+        """For long runs to look at between two steps."""
+        return self._stopped.is_set()
+
+    def start(self) -> None:
+        self._stopped.clear()
+        self._threads = [
+            threading.Thread(target=self._run, args=(woken,), name=self.name, daemon=True) for woken in self._woken
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self, seconds: float) -> None:
+        """Have the threads end; wait at most `seconds` for all of them."""
+        self._stopped.set()
+        self._wake_all()
+        until = time.monotonic() + seconds
+        for thread in self._threads:
+            thread.join(max(0.0, until - time.monotonic()))
+        self._threads = []
+
+    def _run(self, woken: threading.Event) -> None:
+        while not self._stopped.is_set():
+            woken.clear()
+            try:
+                self.function()
+            except Exception:  # the work is still in its table: the next round meets it again
+                logger.exception("%s failed and will be tried again", self.name)
+            finally:
+                connections.close_all()
+            woken.wait(self.every)
+
+
+_standing: list[Standing] = []
+
+
+def standing(*, seconds: float, threads: int = 1) -> Callable[[Callable[[], object]], Standing]:
+    """Have a function called every `seconds`, and whenever its `wake()` was called. It must stop early when
+    `is_stopping`."""
+
+    def register(function: Callable[[], object]) -> Standing:
+        made = Standing(function, seconds, threads)
+        _standing.append(made)
+        return made
+
+    return register
 
 
 def _enqueue(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -246,19 +331,30 @@ def start_embedded(threads: int = 2) -> None:
     if _embedded.consumer is None:
         _embedded.consumer = _consumer(_QuietConsumer, threads)
         _embedded.consumer.start()
+        for work in _standing:
+            work.start()
 
 
 def stop_embedded() -> None:
     """Let running jobs finish (up to `drain_seconds`) and stop; does nothing when none was started."""
     consumer, _embedded.consumer = _embedded.consumer, None
     if consumer is not None:
+        for work in _standing:
+            work.stop(config.current().drain_seconds)
         consumer.stop(graceful=True)
         _close_storage(consumer.huey)
 
 
 def run_worker(threads: int = 4) -> None:
     """Run jobs until SIGTERM or SIGINT; what `devflow worker` does."""
-    _consumer(Consumer, threads).run()
+    consumer = _consumer(Consumer, threads)
+    for work in _standing:
+        work.start()
+    try:
+        consumer.run()
+    finally:
+        for work in _standing:
+            work.stop(config.current().drain_seconds)
 
 
 @contextmanager

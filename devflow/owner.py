@@ -44,9 +44,17 @@ class Owner:
         fresh.write_text(json.dumps(asdict(Published(url=url, key=key, pid=os.getpid()))), encoding="utf-8")
         fresh.replace(path)
 
+    def holds(self) -> bool:
+        """Whether the lock is still the directory's: somebody may have deleted the directory meanwhile."""
+        try:
+            return os.path.samestat(os.fstat(self._lock.fileno()), (self._home / "owner.lock").stat())
+        except (OSError, ValueError):
+            return False
+
     def release(self) -> None:
         if not self._lock.closed:
-            _json(self._home).unlink(missing_ok=True)
+            if self.holds():  # else the file is the next owner's
+                _json(self._home).unlink(missing_ok=True)
             self._lock.close()
 
     def __enter__(self) -> Self:

@@ -85,6 +85,9 @@ class Directory(Protocol):
     def role_allows(self, scope: KeyScope, project_id: int, *, write: bool) -> bool:
         """Whether the key's owner may read (or write) in the project; keys without an owner follow their scopes."""
 
+    def may_administer(self, scope: KeyScope, project_id: int) -> bool:
+        """Whether the key's owner is an admin of the project; keys without an owner follow their scopes."""
+
     def contact(self, project_id: int, agent_name: str, *, session: str, client: str, transport: str) -> AgentRef:
         """Register the agent on first contact and return it."""
 
@@ -96,6 +99,9 @@ class Directory(Protocol):
 
     def unread(self, agent_id: int) -> int:
         """Number of messages in the agent's inbox that it has not acknowledged."""
+
+    def held_task(self, agent_id: int, *, session: str) -> str:
+        """The task this run of the agent holds, such as `task-12`, the latest claim first; empty: none."""
 
 
 class NullDirectory:
@@ -115,6 +121,9 @@ class NullDirectory:
     def role_allows(self, scope: KeyScope, project_id: int, *, write: bool) -> bool:
         return True
 
+    def may_administer(self, scope: KeyScope, project_id: int) -> bool:
+        return True
+
     def contact(self, project_id: int, agent_name: str, *, session: str, client: str, transport: str) -> AgentRef:
         return AgentRef(id=0, name=agent_name, project_id=project_id)
 
@@ -126,6 +135,9 @@ class NullDirectory:
 
     def unread(self, agent_id: int) -> int:
         return 0
+
+    def held_task(self, agent_id: int, *, session: str) -> str:
+        return ""
 
 
 class Recall(Protocol):
@@ -142,10 +154,14 @@ class NullRecall:
 
 @dataclass(frozen=True, slots=True)
 class HealthReport:
-    """What one part says of itself: `up`, `degraded` or `down`, with words for people."""
+    """What one part says of itself: `up`, `degraded` or `down`, with words for people.
+
+    A part that is not `essential` may be down while the server goes on with less.
+    """
 
     status: str
     detail: str = ""
+    essential: bool = True
 
 
 HealthProbe = Callable[[], HealthReport]
@@ -161,6 +177,23 @@ class HealthBoard:
         self.probes[name] = probe
 
 
+Gauges = Callable[[], dict[str, float]]
+
+
+@dataclass
+class GaugeBoard:
+    """Numbers shown beside the counts of calls: name (`index_pending_points`) to help text and what reads it.
+
+    A reading maps a kind ("knowledge") to its value. Readings block.
+    """
+
+    readings: dict[str, tuple[str, Gauges]] = field(default_factory=dict)
+
+    def add(self, name: str, help_text: str, reading: Gauges) -> None:
+        self.readings[name] = (help_text, reading)
+
+
 directory: Port[Directory] = Port(NullDirectory())
 recall: Port[Recall] = Port(NullRecall())
 health = HealthBoard()
+gauges = GaugeBoard()

@@ -97,6 +97,7 @@ INSTALLED_APPS = [
     "django_htmx",
     "django_structlog",
     "devflow.apps.KernelConfig",
+    "devflow.vectors.apps.VectorsConfig",
     "workflow.apps.WorkflowConfig",
     "mcpbridge.apps.McpBridgeConfig",
     "memory.apps.MemoryConfig",
@@ -192,7 +193,15 @@ STORAGES = {
     "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},
 }
 
+# Whoever may not see rows in the admin may not export them either.
+IMPORT_EXPORT_EXPORT_PERMISSION_CODE = "view"
+IMPORT_EXPORT_IMPORT_PERMISSION_CODE = "add"
+
 DATA_UPLOAD_MAX_MEMORY_SIZE = 4 * 1024 * 1024
+FILE_UPLOAD_HANDLERS = ["devflow.multipart.BoundedUpload"]
+DATA_UPLOAD_MAX_NUMBER_FILES = 200  # a form takes 100 and says so in words; past this Django answers 400
+# Paths whose bodies may be larger than 4 MiB, because files are sent there.
+UPLOAD_PATHS = r"/knowledge/(?:add|sources/[0-9]+/files)/?$|/api/v1/sources/(?:upload|(?:source-)?[0-9]+/files)/?$"
 X_FRAME_OPTIONS = "DENY"
 SECURE_CONTENT_TYPE_NOSNIFF = True
 SECURE_REFERRER_POLICY = "same-origin"
@@ -258,6 +267,12 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "REDOC_DIST": "SIDECAR",
+    "ENUM_NAME_OVERRIDES": {
+        "SourceStatus": "knowledge.models.Source.Status",
+        "DocumentStatus": "knowledge.models.Document.Status",
+        "MemoryCategory": "memory.models.Category",
+        "MemoryCategoryWord": "memory.models.KNOWN_CATEGORIES",
+    },
     "POSTPROCESSING_HOOKS": [
         "drf_spectacular.hooks.postprocess_schema_enums",
         "mcpbridge.api.openapi.add_tools",

@@ -6,14 +6,18 @@ from django.urls import include, path, re_path
 from django.views.generic import RedirectView
 from rest_framework.routers import DefaultRouter
 
+from knowledge.api import routes as knowledge_routes
 from mcpbridge.api import viewsets
 from mcpbridge.api.views import UnknownApiPath, UnknownPath
+from memory import api as memory_api
 from workflow.api import routes
 
 router = DefaultRouter()
 router.trailing_slash = "/?"
 router.include_format_suffixes = False
 routes.register(router)
+knowledge_routes.register(router)
+memory_api.register(router)
 viewsets.register(router)
 
 urlpatterns = [
@@ -22,6 +26,8 @@ urlpatterns = [
     path("api/v1/", include(router.urls)),
     path("", include("mcpbridge.urls")),
     path("", include("workflow.urls")),
+    path("", include("knowledge.urls")),
+    path("", include("memory.urls")),
     re_path(r"^mcp/", UnknownPath.as_view()),
     re_path(r"^api(?:/|$)", UnknownApiPath.as_view()),
 ]

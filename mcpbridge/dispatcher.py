@@ -215,7 +215,7 @@ def _run_blocking(at_work: _Call, tool: Tool, values: dict[str, Any]) -> dict[st
         try:
             if tool.effect is Effect.READ_ONLY:
                 return _read(at_work, tool, values)
-            return _write(at_work, tool, values)
+            return _finished(at_work, tool, _write(at_work, tool, values))
         except (OperationalError, InterfaceError) as exc:
             connection.close()
             repeatable = _may_repeat(at_work, tool)
@@ -268,6 +268,18 @@ def _write(at_work: _Call, tool: Tool, values: dict[str, Any]) -> dict[str, Any]
         caller.check_cancelled()
         at_work.recorded = True  # from here on a fault may come after the commit
     return value
+
+
+def _finished(at_work: _Call, tool: Tool, value: dict[str, Any]) -> dict[str, Any]:
+    if tool.finish is None:
+        return value
+    try:
+        return _published(tool, tool.finish(at_work.caller, tool.output.validate_python(value)))
+    except Exception:  # the write is committed: whatever happens now, the caller must hear that
+        logger.exception(
+            "an answer went out unfinished", extra={"tool": tool.name, "trace_id": at_work.caller.trace_id}
+        )
+        return value
 
 
 def _look_for_mail(at_work: _Call) -> None:

@@ -7,6 +7,7 @@ import httpx
 
 from devflow import config
 from mcpbridge import metrics
+from mcpbridge.threads import run_blocking
 
 logger = logging.getLogger(__name__)
 
@@ -23,7 +24,7 @@ async def run() -> None:
         while True:
             await asyncio.sleep(telemetry.export_interval_seconds)
             try:
-                text = await asyncio.to_thread(metrics.as_text)
+                text = await run_blocking(metrics.as_text)
                 answer = await client.post(
                     telemetry.export_endpoint, content=text, headers={"Content-Type": "text/plain; version=0.0.4"}
                 )

@@ -3,6 +3,7 @@
 With several workers the values live in files they share (`PROMETHEUS_MULTIPROC_DIR`), so both shapes are the sum.
 """
 
+import logging
 import os
 from collections import defaultdict
 from collections.abc import Iterable
@@ -10,12 +11,17 @@ from datetime import timedelta
 from functools import lru_cache
 from typing import Any
 
+from django.db import DatabaseError
 from django.utils import timezone
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Histogram, Metric, generate_latest
+from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client.registry import Collector
 
-from devflow import config
+from devflow import config, ports
 from mcpbridge.models import ToolCall
+
+logger = logging.getLogger(__name__)
 
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.35, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 _own = CollectorRegistry()
@@ -48,9 +54,27 @@ def _collector() -> CollectorRegistry:
     return summed
 
 
+class _Gauges(Collector):
+    """What the rooms measure of themselves, read when it is asked for."""
+
+    def collect(self) -> Iterable[Metric]:
+        for name, (help_text, reading) in ports.gauges.readings.items():
+            family = GaugeMetricFamily(f"devflow_{name}", help_text, labels=["kind"])
+            try:
+                values = reading()
+            except DatabaseError as exc:  # the counts of calls are worth having without it
+                logger.warning("%s could not be measured: %s", name, exc)
+                continue
+            for kind, value in values.items():
+                family.add_metric([kind], value)
+            yield family
+
+
 def as_text() -> bytes:
-    """Prometheus exposition format, all workers together."""
-    return generate_latest(_collector())
+    """Prometheus exposition format, all workers together (blocks on what the rooms measure of themselves)."""
+    own = CollectorRegistry()
+    own.register(_Gauges())
+    return generate_latest(_collector()) + generate_latest(own)
 
 
 def _quantile(buckets: list[tuple[float, float]], share: float) -> float | None:
@@ -114,6 +138,7 @@ def as_json() -> dict[str, Any]:
         "error_rate": round(failed / total, 6) if total else 0.0,
         "avg_response_time_ms": round(spent / total * 1000, 3) if total else 0.0,
         **_summary(_merged(buckets.values())),
+        "gauges": {name: reading() for name, (_, reading) in ports.gauges.readings.items()},
         "tools": {
             tool: {
                 "calls": int(count),

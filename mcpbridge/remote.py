@@ -33,7 +33,7 @@ def _probe(url: str) -> HealthReport:
     try:
         httpx.get(f"{url.rstrip('/')}/healthz", timeout=PROBE_SECONDS).raise_for_status()
     except httpx.HTTPError as exc:
-        return HealthReport("down", str(exc))
+        return HealthReport("down", str(exc), essential=False)
     return HealthReport("up")
 
 

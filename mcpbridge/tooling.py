@@ -26,8 +26,9 @@ from pydantic import (
     create_model,
 )
 
-from devflow import ports
-from devflow.errors import DevFlowError, ErrorCode, invalid
+from devflow import actors, ports
+from devflow.actors import MAX_SESSION, Actor
+from devflow.errors import DevFlowError, ErrorCode, forbidden, invalid
 from devflow.ports import AgentRef, KeyScope, ProjectRef
 
 
@@ -191,6 +192,20 @@ class Caller:
         """The agent, if this call has asked for it."""
         return self.__dict__.get("agent")
 
+    @property
+    def kept_session(self) -> str:
+        return self.session[:MAX_SESSION]
+
+    def writer(self, tool: str) -> Actor:
+        """The calling agent as an actor that may write. Raises `forbidden` where the key's owner may only read."""
+        if not ports.directory().role_allows(self.scope, self.project.id, write=True):
+            raise forbidden(
+                f"The owner of this key may only read in the project {self.project.slug}.",
+                suggestion="Ask an admin of the project for the role `member`.",
+            )
+        agent = self.agent
+        return actors.agent(agent_id=agent.id, name=agent.name, session=self.kept_session, tool=tool)
+
     def allows(self, effect: Effect) -> bool:
         return SCOPE_FOR[effect] in self.scopes or Scope.ADMIN in self.scopes
 
@@ -255,6 +270,7 @@ class Tool:
     title: str = ""
     hidden: bool = False
     fingerprint: Callable[["Caller"], Hashable] | None = None
+    finish: Callable[["Caller", Any], Any] | None = None
 
     @cached_property
     def mirrors_headers(self) -> bool:
@@ -278,6 +294,7 @@ class Tool:
         deadline: float = 30.0,
         hidden: bool = False,
         fingerprint: Callable[["Caller"], Hashable] | None = None,
+        finish: Callable[["Caller", Any], Any] | None = None,
     ) -> "Tool":
         """Read a typed function. Raises `TypeError` at import for one that cannot be published exactly."""
         name = name or function.__name__
@@ -330,6 +347,7 @@ class Tool:
             title=name.replace("_", " ").replace(".", ": ").capitalize(),
             hidden=hidden,
             fingerprint=fingerprint,
+            finish=finish,
         )
 
     def validate(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -433,6 +451,7 @@ def tool(
     deadline: float = 30.0,
     hidden: bool = False,
     fingerprint: Callable[[Caller], Hashable] | None = None,
+    finish: Callable[[Caller, Any], Any] | None = None,
 ) -> Callable[[ToolFunction], ToolFunction]:
     """Publish a function `(caller, *, ...) -> Result` as a tool on every door.
 
@@ -440,6 +459,8 @@ def tool(
     where it must not touch the database. `deadline` is in seconds. `hidden` tools can be called but are not listed.
     `fingerprint` says cheaply what a read depends on: as long as it stays the same, so does the answer to the same
     arguments, and the last one is given again (it may block, and must include the project).
+    `finish(caller, result) -> result` completes the answer of a write after its commit, with what is too slow to hold
+    a transaction open for; if it fails, the answer goes out without.
     """
 
     def declare(function: ToolFunction) -> ToolFunction:
@@ -458,6 +479,7 @@ def tool(
                 deadline=deadline,
                 hidden=hidden,
                 fingerprint=fingerprint,
+                finish=finish,
             )
         )
         return function

@@ -89,10 +89,9 @@ def _doctor(options: argparse.Namespace) -> int:
 def _demo(options: argparse.Namespace) -> int:
     setup()
     from devflow.cli import provision
-    from workflow.services.demo import seed_demo
 
     provision.migrate()
-    seed_demo(reset=options.reset)
+    provision.seed_demo(reset=options.reset)
     print("The demo project is ready." if not options.reset else "The demo project was made anew.")
     return 0
 
@@ -118,6 +117,27 @@ def _restore(options: argparse.Namespace) -> int:
         raise CommandError(str(exc)) from exc
     print(f"Restored {sum(manifest.rows.values())} rows and {len(manifest.files)} files of {manifest.created_at}.")
     return 0
+
+
+def _ingest(options: argparse.Namespace) -> int:
+    setup()
+    from devflow.cli import knowledge
+
+    return knowledge.ingest(options)
+
+
+def _reindex(options: argparse.Namespace) -> int:
+    setup()
+    from devflow.cli import knowledge
+
+    return knowledge.reindex(options)
+
+
+def _eval(options: argparse.Namespace) -> int:
+    setup()
+    from devflow.cli import knowledge
+
+    return knowledge.evaluate(options)
 
 
 def _positive(text: str) -> int:
@@ -170,6 +190,25 @@ def parser() -> argparse.ArgumentParser:
 
     demo = add("demo", _demo, "Seed the demo project.")
     demo.add_argument("--reset", action="store_true", help="make it anew")
+
+    ingest = add("ingest", _ingest, "Add a file, a directory or a site to a project's knowledge.")
+    ingest.add_argument("source", metavar="PATH_OR_URL")
+    ingest.add_argument("--title", help="what answers will name as their source")
+    ingest.add_argument("--tags", help="separated by commas")
+    ingest.add_argument("--type", choices=["upload", "directory", "git", "web"], help="where it cannot be told")
+    ingest.add_argument("--priority", type=_positive, default=5, help="1 to 10")
+    ingest.add_argument("--project", metavar="SLUG")
+    ingest.add_argument("--wait", action="store_true", help="until it is read and its vectors are made")
+    ingest.add_argument("--json", action="store_true")
+
+    reindex = add("reindex", _reindex, "Make the vectors of knowledge and memories anew from the database.")
+    reindex.add_argument("--no-wait", action="store_true", help="leave the work to the running server")
+
+    evaluate = add("eval", _eval, "Measure how well search finds, on the Python FAQ or on questions of your own.")
+    evaluate.add_argument("questions", nargs="?", metavar="FILE", help="YAML or JSON: question and relevant")
+    evaluate.add_argument("--project", metavar="SLUG")
+    evaluate.add_argument("--mode", choices=["semantic", "hybrid", "reranked"], default="hybrid")
+    evaluate.add_argument("--json", action="store_true")
 
     backup = add("backup", _backup, "Write database, uploads and secret key to one file, while serving goes on.")
     backup.add_argument("path", metavar="PATH", help="a .tar.gz to make")

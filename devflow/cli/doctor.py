@@ -52,9 +52,12 @@ def examine() -> Iterator[Finding]:
         yield migrations
         if migrations.ok:
             yield _audit()
+            yield _index()
     if conf.redis_url:
         yield _redis(conf.redis_url)
     yield _queue()
+    yield _embedder()
+    yield _vectors()
     yield from _ports(conf)
 
 
@@ -144,6 +147,41 @@ def _queue() -> Finding:
         return Finding("jobs", False, str(exc), "start it, or correct DEVFLOW_QUEUE_URL")
     runner = "the server" if jobs.is_embedded() else "`devflow worker`"
     return Finding("jobs", True, f"{waiting} waiting, run by {runner}")
+
+
+def _embedder() -> Finding:
+    from devflow.vectors import embedders
+    from devflow.vectors.base import EmbeddingError
+
+    try:
+        embedder = embedders.current()
+        size = len(embedder.embed_query("Is the embedder there?"))
+    except EmbeddingError as exc:
+        return Finding("embedder", False, str(exc), "correct DEVFLOW_EMBEDDING_*; keywords answer meanwhile")
+    return Finding("embedder", True, f"{embedder.name}, {size} dimensions")
+
+
+def _vectors() -> Finding:
+    from devflow.vectors import stores
+    from devflow.vectors.base import StoreError
+
+    try:
+        said = stores.store().ping()
+    except StoreError as exc:
+        return Finding("vectors", False, str(exc), "start the store, or correct DEVFLOW_QDRANT_URL")
+    return Finding("vectors", True, said)
+
+
+def _index() -> Finding:
+    from devflow.vectors import index
+    from devflow.vectors.kinds import kinds
+    from devflow.vectors.models import Collection
+
+    waiting = sum(index.lag(kind).pending for kind in kinds)
+    fault = Collection.objects.exclude(fault="").values_list("fault", flat=True).first()
+    if fault:
+        return Finding("index", False, f"{waiting} rows wait: {fault}", "mend that; the index goes on by itself")
+    return Finding("index", True, f"{waiting} rows wait for their vectors")
 
 
 def _ports(conf: config.Config) -> Iterator[Finding]:

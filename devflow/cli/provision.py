@@ -78,19 +78,30 @@ def first_start(*, demo: bool) -> FirstStart | None:
     users.objects.create_superuser(username=ADMIN, email="", password=password)
     _key, raw = ApiKey.objects.issue(name="first key", scopes=["read", "write", "execute"], owner_id=None)
     if demo:
-        from workflow.services.demo import seed_demo
-
-        seed_demo(reset=False)
+        seed_demo()
     return FirstStart(password=password, key=raw)
 
 
 def first_project() -> None:
     """Seed the demo project where there is none: an agent on stdio has nobody to make one first."""
     from workflow.models import Project
-    from workflow.services.demo import seed_demo
 
     if not Project.objects.exists():
-        seed_demo(reset=False)
+        seed_demo()
+
+
+def seed_demo(*, reset: bool = False) -> None:
+    """Make the demo project with what every room adds to it; with `reset` throw away the one there is first."""
+    from knowledge.services import demo as knowledge
+    from memory.services import demo as memories
+    from workflow.models import Project
+    from workflow.services import demo as workflow
+
+    if reset and (old := Project.objects.filter(slug=workflow.SLUG).first()) is not None:
+        knowledge.clear(project_id=old.pk)
+    project = workflow.seed_demo(reset=reset)
+    knowledge.seed(project_id=project.pk)
+    memories.seed(project_id=project.pk)
 
 
 def local_key() -> str:

@@ -65,5 +65,11 @@ def words(value: str) -> str:
 
 
 @register.filter
+def grouped(number: int | None) -> str:
+    """`12,345`."""
+    return f"{number or 0:,}"
+
+
+@register.filter
 def public_id(pk: int | None) -> str:
     return "" if pk is None else f"task-{pk}"

@@ -13,10 +13,13 @@ from io import BytesIO
 from typing import Any
 from urllib.parse import parse_qsl
 
+from django.conf import settings
+from django.contrib.auth import SESSION_KEY
+from django.contrib.sessions.backends.db import SessionStore
 from django.core.handlers.asgi import ASGIRequest
-from django.http import HttpResponseBase
+from django.http import HttpResponseBase, parse_cookie
 
-from devflow import config
+from devflow import config, multipart
 from devflow.errors import ERROR_TABLE, DevFlowError, ErrorCode
 from mcpbridge import access, audit, doors, ratelimit
 from mcpbridge.api.authentication import too_many_refusals
@@ -46,8 +49,20 @@ def _direct() -> Mapping[str, View]:
     return views
 
 
-def _too_large() -> DevFlowError:
-    return DevFlowError(ErrorCode.TOO_LARGE, f"A body may have {MAX_BODY} bytes at most.")
+async def _most_bytes(scope: AsgiScope, headers: Mapping[str, str]) -> int:
+    """Bytes the body may have: Django keeps it on disk before it asks who sent it, so only who is known sends files."""
+    if not multipart.takes_files(scope["path"]):
+        return MAX_BODY
+    is_known = DOOR in scope or await run_blocking(_is_logged_in, headers.get("cookie", ""))
+    return multipart.most_body() if is_known else MAX_BODY
+
+
+def _is_logged_in(cookies: str) -> bool:
+    return SESSION_KEY in SessionStore(parse_cookie(cookies).get(settings.SESSION_COOKIE_NAME))
+
+
+def _too_large(most: int) -> DevFlowError:
+    return DevFlowError(ErrorCode.TOO_LARGE, f"A body may have {most} bytes at most.")
 
 
 class RestDoor:
@@ -78,14 +93,14 @@ class RestDoor:
                     await ratelimit.spend(scope[DOOR].identity)
                 except DevFlowError as exc:
                     return await _refuse(path, send, exc)
-        declared = headers.get("content-length", "0")
-        if not (declared.isascii() and declared.isdigit() and len(declared) < 20) or int(declared) > MAX_BODY:
-            return await _refuse(path, send, _too_large(), closing=True)
+        declared, most = headers.get("content-length", "0"), await _most_bytes(scope, headers)
+        if not (declared.isascii() and declared.isdigit() and len(declared) < 20) or int(declared) > most:
+            return await _refuse(path, send, _too_large(most), closing=True)
         if DOOR in scope and (view := _direct().get(path)) is not None:
             return await _serve(view, scope, receive, send)
         if path.startswith(ROWS) and DOOR in scope:
             send = _recording(scope, send)
-        return await self.app(scope, _bounded(receive, path, send), send)
+        return await self.app(scope, _bounded(receive, path, send, most), send)
 
     @staticmethod
     async def _refuse_key(scope: AsgiScope, send: Any, error: DevFlowError) -> None:
@@ -131,7 +146,7 @@ def _recording(scope: AsgiScope, send: Any) -> Any:
     return recording
 
 
-def _bounded(receive: Any, path: str, send: Any) -> Any:
+def _bounded(receive: Any, path: str, send: Any, most: int) -> Any:
     """A `receive` that answers 413 itself once a body of undeclared length has grown too large."""
     size = 0
 
@@ -139,8 +154,8 @@ def _bounded(receive: Any, path: str, send: Any) -> Any:
         nonlocal size
         message = await receive()
         size += len(message.get("body", b""))
-        if size > MAX_BODY:
-            await _refuse(path, send, _too_large(), closing=True)
+        if size > most:
+            await _refuse(path, send, _too_large(most), closing=True)
             return {"type": "http.disconnect"}
         return message
 
@@ -158,10 +173,12 @@ async def _serve(view: View, scope: AsgiScope, receive: Any, send: Any) -> None:
         parts.append(message.get("body", b""))
         size += len(parts[-1])
         if size > MAX_BODY:
-            await _refuse(scope["path"], send, _too_large(), closing=True)
+            await _refuse(scope["path"], send, _too_large(MAX_BODY), closing=True)
             return
         if not message.get("more_body", False):
             break
-    response: Any = await view(ASGIRequest(scope, BytesIO(b"".join(parts))))
+    request = ASGIRequest(scope, BytesIO(b"".join(parts)))
+    request.META["CONTENT_LENGTH"] = str(size)  # a chunked body names none, and DRF would take it for an empty one
+    response: Any = await view(request)
     response.render()
     await _send(send, response.status_code, dict(response.items()), response.content)

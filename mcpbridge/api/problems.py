@@ -9,8 +9,15 @@ import uuid
 from math import ceil
 from typing import Any
 
-from django.core.exceptions import PermissionDenied, ValidationError
+from django.core.exceptions import (
+    PermissionDenied,
+    RequestDataTooBig,
+    TooManyFieldsSent,
+    TooManyFilesSent,
+    ValidationError,
+)
 from django.http import Http404
+from django.http.multipartparser import MultiPartParserError
 from rest_framework import exceptions
 from rest_framework.renderers import JSONRenderer
 from rest_framework.response import Response
@@ -138,8 +145,13 @@ def as_error(exc: Exception) -> tuple[DevFlowError, int | None]:
         return _invalid(_reasons(getattr(exc, "message_dict", exc.messages))), None
     if isinstance(exc, exceptions.NotAuthenticated):
         return DevFlowError(ErrorCode.UNAUTHENTICATED, "A valid API key (or a login, in the browser) is needed."), None
+    if isinstance(exc, RequestDataTooBig | TooManyFieldsSent | TooManyFilesSent):
+        return DevFlowError(ErrorCode.TOO_LARGE, "More fields, files or text than one form may have."), None
+    if isinstance(exc, MultiPartParserError):  # met by the check of the CSRF token, before DRF looks
+        return DevFlowError(ErrorCode.INVALID_INPUT, f"Multipart form parse error - {exc}"), 400
     if isinstance(exc, exceptions.ParseError):
-        message = f"{str(exc.detail).rstrip('.')}. Send one JSON document (UTF-8)."
+        message, is_form = str(exc.detail).rstrip("."), str(exc.detail).startswith("Multipart")
+        message += "" if is_form else ". Send one JSON document (UTF-8)."
         return DevFlowError(ErrorCode.INVALID_INPUT, message), 400
     if isinstance(exc, exceptions.Throttled):
         seconds = getattr(exc, "wait", None)

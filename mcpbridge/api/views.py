@@ -15,7 +15,7 @@ from rest_framework.response import Response
 
 from devflow.drain import draining
 from devflow.errors import DevFlowError, invalid, not_found
-from mcpbridge import dispatcher, health, metrics, payload, ratelimit, remote
+from mcpbridge import dispatcher, health, metrics, payload, ratelimit
 from mcpbridge.api.authentication import ApiKeyAuthentication
 from mcpbridge.api.base import LoopView, MachineView, caller_of
 from mcpbridge.api.problems import prd_failure, retry_header
@@ -201,9 +201,10 @@ def healthz(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 def readyz(request: HttpRequest) -> HttpResponse:
-    """Ready for work: every part was asked; 503 while draining or while one of this server's own is down."""
+    """Ready for work: every part was asked; 503 while draining or while one that is needed is down."""
     if draining.is_set():
         return JsonResponse({"status": "draining"}, status=503)
-    parts = {name: report.status for name, report in health.parts().items()}
-    ready = all(status != "down" for name, status in parts.items() if name not in remote.probes())
+    reports = health.parts()
+    ready = all(report.status != "down" or not report.essential for report in reports.values())
+    parts = {name: report.status for name, report in reports.items()}
     return JsonResponse({"status": "ready" if ready else "down", "parts": parts}, status=200 if ready else 503)

@@ -1,6 +1,7 @@
 """POST /mcp/execute and /mcp/batch: the PRD's shape, whatever happens."""
 
 import zlib
+from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
@@ -272,3 +273,12 @@ async def test_a_repeated_batch_with_an_idempotency_key_has_one_effect(
     again = await web.post("/mcp/batch", json=calls, headers=headers)
     assert [item["result"] for item in first.json()] == [item["result"] for item in again.json()]
     assert await ApiKey.objects.filter(name="n").acount() == 2
+
+
+async def test_a_call_may_come_in_pieces_without_a_length(web: httpx.AsyncClient, as_key: dict[str, str]) -> None:
+    async def pieces() -> AsyncIterator[bytes]:
+        yield b'{"tool": "test_echo", '
+        yield b'"args": {"text": "hi"}}'
+
+    headers = {**as_key, "Content-Type": "application/json"}
+    assert (await web.post("/mcp/execute", content=pieces(), headers=headers)).status_code == 200

@@ -9,10 +9,11 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
+from devflow import actors
 from mcpbridge import access
 from mcpbridge.models import ApiKey, ToolCall
 from workflow.models import Agent, Dependency, Event, Gate, Membership, Message, Project, Task
-from workflow.services import actors, agents, claims, gates, messages, projects, tasks, transitions
+from workflow.services import agents, claims, gates, messages, projects, tasks, transitions
 
 pytestmark = pytest.mark.django_db
 

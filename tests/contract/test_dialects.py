@@ -57,6 +57,22 @@ def lease(do: Do) -> Asked:
     return {"task_id": mine["id"], "lease_token": mine["lease_token"]}
 
 
+def source(do: Do) -> str:
+    """A source that has been read and indexed."""
+    from devflow import jobs
+
+    text = "# Caching\n\nPurge the cache after a deployment:\n\n```python\ndef purge_cache():\n    cache.clear()\n```\n"
+    with jobs.immediately():
+        made: str = do("ingest_source", {"title": "Caching", "type": "manual", "content": text})["source_id"]
+    return made
+
+
+def remembered(do: Do) -> str:
+    content = "Tokens are cached for five minutes."
+    made: str = do("save_memory", {"content": content, "category": "decision"})["memory_id"]
+    return made
+
+
 def after(done: object, arguments: Asked) -> Asked:
     """`arguments`, once what they need has been done."""
     return arguments
@@ -83,6 +99,15 @@ EXAMPLES: dict[str, Callable[[Do], Asked]] = {
     "add_task_note": lambda do: {"task_id": task(do), "note": "Look at this."},
     "review_task": lambda do: {"task_id": reviewed(do), "decision": "approve"},
     "undo_move": lambda do: {"task_id": finished(do)},
+    "search_knowledge": lambda do: after(source(do), {"query": "How is the cache purged?", "explain": True}),
+    "get_code_examples": lambda do: after(source(do), {"topic": "purge the cache", "language": "python"}),
+    "list_knowledge_sources": lambda do: after(source(do), {}),
+    "get_source_info": lambda do: {"source_id": source(do)},
+    "ingest_source": lambda do: {"title": "Notes", "type": "manual", "content": "# Notes\n\nText."},
+    "save_memory": lambda do: {"content": "Retry with backoff.", "category": "pattern", "tags": ["payments"]},
+    "query_memories": lambda do: after(remembered(do), {"query": "how long are tokens cached", "tags": []}),
+    "update_memory": lambda do: {"memory_id": remembered(do), "category": "convention"},
+    "delete_memory": lambda do: {"memory_id": remembered(do)},
     "search_tools": lambda do: {"query": "claim a task"},
     "call_tool": lambda do: {"name": "get_phase_info", "arguments": {"phase_id": 1}},
 }

@@ -35,6 +35,7 @@ def configured(monkeypatch: pytest.MonkeyPatch, endpoint: str) -> None:
     monkeypatch.setattr(config, "current", lambda: conf)
 
 
+@pytest.mark.django_db(transaction=True)
 async def test_a_receiver_that_fails_once_gets_the_next_push(monkeypatch: pytest.MonkeyPatch) -> None:
     metrics.observe("pushed_tool", "ok", 0.01)
     receiver = Receiver(500, 200)

@@ -8,9 +8,10 @@ from django.contrib.auth import get_user_model
 from django.core.cache import caches
 from django.test import Client
 
+from devflow import actors
 from mcpbridge import access
 from workflow.models import Membership, Project
-from workflow.services import actors, agents, projects, tasks
+from workflow.services import agents, projects, tasks
 
 LogIn = Callable[..., Client]
 

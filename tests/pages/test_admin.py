@@ -11,10 +11,11 @@ from django.contrib.auth.models import Permission
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 
+from devflow import actors
 from mcpbridge.models import ApiKey, ToolCall
 from tests.pages.conftest import LogIn
 from workflow.models import Event, Membership, Phase, Project, Status, Task
-from workflow.services import actors, agents, claims, gates, messages, projects, tasks, transitions
+from workflow.services import agents, claims, gates, messages, projects, tasks, transitions
 
 LISTS = (
     *("workflow/project", "workflow/phase", "workflow/task", "workflow/agent", "workflow/message", "workflow/gate"),

@@ -19,7 +19,7 @@ CHROMIUM = Path(os.environ.get("DEVFLOW_TEST_CHROMIUM", "/usr/bin/chromium"))
 AXE = Path(__file__).parents[1] / "vendor" / "axe-core-4.14.1" / "axe.min.js"
 WAIT = 10_000
 PHONE = {"width": 390, "height": 844}
-PAGES = ("/", "/board/demo/", "/agents/", "/activity/", "/connect/", "/keys/", "/nowhere/")
+PAGES = ("/", "/board/demo/", "/agents/", "/memories/", "/activity/", "/connect/", "/keys/", "/nowhere/")
 
 OpenPage = Callable[..., Any]
 

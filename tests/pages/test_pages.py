@@ -12,12 +12,13 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
+from devflow import actors
 from mcpbridge.models import ApiKey
 from tests.pages.conftest import LogIn
 from workflow.models import Event, Note, Project, Status, Task
-from workflow.services import actors, agents, claims, projects, tasks, transitions
+from workflow.services import agents, claims, projects, tasks, transitions
 
-PAGES = ("/", "/board/shop/", "/agents/", "/activity/", "/connect/", "/keys/")
+PAGES = ("/", "/board/shop/", "/agents/", "/memories/", "/activity/", "/connect/", "/keys/")
 
 
 def text_of(response: Any) -> str:

@@ -9,9 +9,10 @@ from asgiref.sync import sync_to_async
 from django.contrib.auth import get_user_model
 from django.test import Client
 
+from devflow import actors
 from devflow.drain import draining
 from workflow.models import Membership, Project
-from workflow.services import actors, projects, tasks
+from workflow.services import projects, tasks
 
 WAIT = 10.0
 

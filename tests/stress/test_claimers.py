@@ -100,7 +100,7 @@ import json, random
 from django.db import transaction
 from mcpbridge.models import ApiKey
 from workflow.services import projects, tasks
-from workflow.services.actors import SYSTEM
+from devflow.actors import SYSTEM
 chance = random.Random(7)
 project = projects.create(slug="race")
 blockers = {{}}
@@ -175,9 +175,9 @@ def test_a_killed_server_that_comes_back_changes_nothing(tmp_path: Path) -> None
 @pytest.mark.django_db(transaction=True)
 def test_the_naive_claim_fails_the_same_checker() -> None:
     """Read the first ready task, then save it: what everybody writes first."""
+    from devflow.actors import SYSTEM
     from workflow.models import Task
     from workflow.services import projects, tasks
-    from workflow.services.actors import SYSTEM
 
     project = projects.create(slug="naive")
     blockers: dict[str, list[str]] = {

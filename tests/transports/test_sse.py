@@ -362,7 +362,8 @@ async def test_a_key_restricted_to_toolsets_reads_only_their_resources_and_promp
     )
     async with http_session(site, key=key, mode="auto") as client:
         assert (await client.list_resources()).resources == []
-        assert (await client.list_resource_templates()).resource_templates == []
+        templates = (await client.list_resource_templates()).resource_templates
+        assert [str(one.uri_template) for one in templates] == ["devflow://memory/{id}"]
         assert (await client.list_prompts()).prompts == []
         with pytest.raises(MCPError, match="was not found"):
             await client.read_resource("devflow://board/apollo")

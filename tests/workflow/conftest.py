@@ -1,8 +1,8 @@
 import pytest
 
+from devflow.actors import Actor
 from workflow.models import Project
 from workflow.services import projects
-from workflow.services.actors import Actor
 
 from .scenes import joined
 

@@ -11,12 +11,13 @@ import time_machine
 from django.contrib.auth.models import User
 from django.utils import timezone
 
+from devflow import actors
+from devflow.actors import Actor
 from devflow.errors import DevFlowError, ErrorCode
 from devflow.ports import KeyScope
 from mcpbridge.tooling import Caller, Scope, Tool, declared
 from workflow.models import Project, Status, Task
-from workflow.services import actors, agents, tasks
-from workflow.services.actors import Actor
+from workflow.services import agents, tasks
 
 
 def joined(project: Project, name: str, *, session: str = "s1") -> Actor:

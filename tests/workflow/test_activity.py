@@ -2,12 +2,12 @@ from typing import Any
 
 import pytest
 
+from devflow.actors import Actor
 from devflow.events import LiveEvent, bus
 from workflow.models import Event, Project
 from workflow.selectors import activity as activity_selectors
 from workflow.selectors import board
 from workflow.services import demo, messages, tasks
-from workflow.services.actors import Actor
 
 from .scenes import joined, made
 

@@ -5,12 +5,12 @@ import pytest
 from django.utils import timezone
 
 from devflow import ports
+from devflow.actors import SYSTEM, Actor
 from devflow.errors import ErrorCode
 from devflow.ports import CallSeen
 from workflow.models import OBSERVATIONS, Agent, Event, Message, Project, Status
 from workflow.selectors import agents as agent_selectors
 from workflow.services import agents, claims, coherence
-from workflow.services.actors import SYSTEM, Actor
 
 from .scenes import fresh, joined, later, made, refused, status_of
 

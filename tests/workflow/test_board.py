@@ -2,12 +2,12 @@ from typing import Any
 
 import pytest
 
+from devflow.actors import SYSTEM, Actor
 from devflow.errors import ErrorCode
 from workflow.models import Event, Message, Project, Status, Task
 from workflow.selectors import board as board_selectors
 from workflow.selectors import tasks as task_selectors
 from workflow.services import board, claims, projects, tasks, transitions
-from workflow.services.actors import SYSTEM, Actor
 
 from .scenes import fresh, joined, later, made, person_named, refused, status_of
 

@@ -1,9 +1,9 @@
 import pytest
 
+from devflow.actors import SYSTEM, Actor
 from devflow.errors import ErrorCode
 from workflow.models import Event, Project, Status, Task
 from workflow.services import claims, projects, tasks, transitions
-from workflow.services.actors import SYSTEM, Actor
 
 from .scenes import fresh, joined, later, made, refused, status_of
 

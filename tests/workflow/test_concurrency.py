@@ -12,9 +12,9 @@ from django.db import connection, connections, transaction
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from devflow.actors import SYSTEM, Actor
 from workflow.models import Dependency, Event, Project, Status, Task
 from workflow.services import claims, dependencies, projects, tasks, transitions
-from workflow.services.actors import SYSTEM, Actor
 
 from .scenes import joined, made
 

@@ -2,10 +2,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from devflow.actors import Actor
 from devflow.errors import DevFlowError, ErrorCode
 from workflow.models import Dependency, Event, Project, Status
 from workflow.services import dependencies, tasks, transitions
-from workflow.services.actors import Actor
 from workflow.services.dependencies import find_path
 
 from .scenes import joined, made, person_named, refused, status_of

@@ -4,10 +4,10 @@ from pathlib import Path
 import pytest
 
 from devflow import config
+from devflow.actors import Actor
 from devflow.errors import ErrorCode
 from workflow.models import Event, Gate, Project
 from workflow.services import gates
-from workflow.services.actors import Actor
 from workflow.services.gates import ANALYSIS_DONE
 
 from .scenes import made, refused

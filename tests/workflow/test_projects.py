@@ -5,11 +5,11 @@ from django.contrib.auth.models import User
 from django.db import IntegrityError, transaction
 
 from devflow import ports
+from devflow.actors import SYSTEM, Actor
 from devflow.errors import ErrorCode
 from devflow.ports import KeyScope
 from workflow.models import Membership, Phase, Project, Task
 from workflow.services import phases, projects
-from workflow.services.actors import SYSTEM, Actor
 
 from .scenes import made, refused
 

@@ -2,11 +2,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from devflow.actors import Actor
 from devflow.errors import ErrorCode
 from workflow.models import Event, Note, Project, Status, Task
 from workflow.selectors import tasks as task_selectors
 from workflow.services import tasks
-from workflow.services.actors import Actor
 from workflow.services.tasks import Proof, subject_of
 
 from .scenes import fresh, made, refused, status_of

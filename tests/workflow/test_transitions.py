@@ -2,10 +2,10 @@ from typing import Any
 
 import pytest
 
+from devflow.actors import SYSTEM, Actor
 from devflow.errors import ErrorCode
 from workflow.models import Message, Note, Phase, Project, Status, Task
 from workflow.services import claims, messages, projects, transitions
-from workflow.services.actors import SYSTEM, Actor
 from workflow.services.tasks import Proof
 
 from .scenes import fresh, joined, later, made, person_named, refused, status_of

@@ -9,7 +9,8 @@ from django.utils import timezone
 from import_export.admin import ExportMixin
 from import_export.resources import ModelResource
 
-from workflow.admin.base import ReadOnlyAdmin, each
+from devflow.actors import Actor
+from devflow.administration import ReadOnlyAdmin, each
 from workflow.models import (
     Agent,
     Event,
@@ -18,7 +19,6 @@ from workflow.models import (
     Task,
 )
 from workflow.services import agents, gates
-from workflow.services.actors import Actor
 
 
 @admin.register(Agent)

@@ -13,8 +13,9 @@ from django.shortcuts import redirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path
 
+from devflow.actors import Actor
+from devflow.administration import ModelAdmin, ModelForm, TabularInline, person_of
 from devflow.errors import DevFlowError
-from workflow.admin.base import ModelAdmin, ModelForm, TabularInline, person_of
 from workflow.models import (
     DoneDefinition,
     Membership,
@@ -22,7 +23,6 @@ from workflow.models import (
     Project,
 )
 from workflow.services import activity, phases, projects, readiness
-from workflow.services.actors import Actor
 
 
 class MembershipInline(TabularInline):

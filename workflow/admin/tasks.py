@@ -8,8 +8,8 @@ from django.http import HttpRequest
 from import_export.admin import ExportMixin
 from import_export.resources import ModelResource
 
+from devflow.administration import ModelAdmin, TabularInline, each, person_of
 from devflow.errors import DevFlowError
-from workflow.admin.base import ModelAdmin, TabularInline, each, person_of
 from workflow.models import (
     Note,
     Priority,

@@ -14,8 +14,7 @@ from rest_framework.response import Response
 from devflow.errors import not_found
 from workflow.api import filters
 from workflow.api import serializers as shapes
-from workflow.api.access import project_named, visible
-from workflow.api.base import RowsViewSet
+from workflow.api.access import WorkflowRows, project_named, visible
 from workflow.models import Dependency, Task
 from workflow.selectors.tasks import with_status
 from workflow.services import board, claims, dependencies, tasks, transitions
@@ -27,7 +26,7 @@ _ID = OpenApiParameter("id", str, OpenApiParameter.PATH, description="`task-12` 
     retrieve=extend_schema(parameters=[_ID]),
     partial_update=extend_schema(parameters=[_ID]),
 )
-class TaskViewSet(ListModelMixin, RetrieveModelMixin, RowsViewSet):
+class TaskViewSet(ListModelMixin, RetrieveModelMixin, WorkflowRows):
     """Tasks. A claim is a tool (`claim_task`): here people and programs write, read and steer."""
 
     rows = Task.objects.select_related("project", "phase", "assigned_agent").order_by("pk")
@@ -140,7 +139,7 @@ class TaskViewSet(ListModelMixin, RetrieveModelMixin, RowsViewSet):
         return self.get_paginated_response(shapes.NoteSerializer(page, many=True).data)
 
 
-class DependencyViewSet(ListModelMixin, RetrieveModelMixin, RowsViewSet):
+class DependencyViewSet(ListModelMixin, RetrieveModelMixin, WorkflowRows):
     """What waits for what. A cycle is refused, naming it."""
 
     rows = Dependency.objects.select_related("task__project", "blocker").order_by("pk")

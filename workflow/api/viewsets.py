@@ -12,18 +12,19 @@ from rest_framework.mixins import ListModelMixin, RetrieveModelMixin
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from devflow import actors
 from devflow.errors import forbidden, invalid, not_found
 from devflow.rest import EventCursor
+from devflow.viewsets import may_administer, scope_of
 from workflow.api import filters
 from workflow.api import serializers as shapes
-from workflow.api.access import may_administer, owner_of, project_named, scope_of, visible
-from workflow.api.base import RowsViewSet
+from workflow.api.access import WorkflowRows, owner_of, project_named, visible
 from workflow.models import Agent, Event, Gate, Membership, Message, Phase, Project, Task
-from workflow.services import actors, agents, gates, messages, phases, projects
+from workflow.services import agents, gates, messages, phases, projects
 from workflow.services.phases import PhaseFile
 
 
-class ProjectViewSet(ListModelMixin, RetrieveModelMixin, RowsViewSet):
+class ProjectViewSet(ListModelMixin, RetrieveModelMixin, WorkflowRows):
     """Projects you see. Making one needs an administrator (a superuser, or a key with the scope `admin`)."""
 
     rows = Project.objects.all()
@@ -66,7 +67,7 @@ def _person(request: Request) -> actors.Actor:
     return actors.person(user_id=int(request.user.pk or 0), name=request.user.get_username(), tool="api")
 
 
-class MembershipViewSet(ListModelMixin, RetrieveModelMixin, RowsViewSet):
+class MembershipViewSet(ListModelMixin, RetrieveModelMixin, WorkflowRows):
     """Who belongs to a project, as viewer, member or admin. Its admins change that."""
 
     rows = Membership.objects.select_related("project", "user").order_by("pk")
@@ -97,7 +98,7 @@ class MembershipViewSet(ListModelMixin, RetrieveModelMixin, RowsViewSet):
         return self.shown(member.pk)
 
 
-class PhaseViewSet(ListModelMixin, RetrieveModelMixin, RowsViewSet):
+class PhaseViewSet(ListModelMixin, RetrieveModelMixin, WorkflowRows):
     """Phases with their done definitions."""
 
     rows = (
@@ -152,7 +153,7 @@ def _phase_file(values: dict[str, Any]) -> PhaseFile:
         raise invalid(next(iter(reasons.values())), **reasons) from None
 
 
-class AgentViewSet(ListModelMixin, RetrieveModelMixin, RowsViewSet):
+class AgentViewSet(ListModelMixin, RetrieveModelMixin, WorkflowRows):
     """Agents: registered by their first call, never by hand."""
 
     toolset = "agents"
@@ -182,7 +183,7 @@ class AgentViewSet(ListModelMixin, RetrieveModelMixin, RowsViewSet):
         return self.shown(agent.pk)
 
 
-class MessageViewSet(ListModelMixin, RetrieveModelMixin, RowsViewSet):
+class MessageViewSet(ListModelMixin, RetrieveModelMixin, WorkflowRows):
     """The agents' inboxes."""
 
     toolset = "agents"
@@ -220,7 +221,7 @@ class MessageViewSet(ListModelMixin, RetrieveModelMixin, RowsViewSet):
         return self.shown(message.pk)
 
 
-class GateViewSet(ListModelMixin, RetrieveModelMixin, RowsViewSet):
+class GateViewSet(ListModelMixin, RetrieveModelMixin, WorkflowRows):
     """Markers of a task, a phase or the project. POST sets or clears one by its name."""
 
     rows = Gate.objects.select_related("project", "phase").order_by("pk")
@@ -247,7 +248,7 @@ class GateViewSet(ListModelMixin, RetrieveModelMixin, RowsViewSet):
         return self.shown(gate.pk)
 
 
-class EventViewSet(ListModelMixin, RetrieveModelMixin, RowsViewSet):
+class EventViewSet(ListModelMixin, RetrieveModelMixin, WorkflowRows):
     """What happened, newest first: who, through which tool, what, before and after."""
 
     rows = Event.objects.select_related("project", "phase")

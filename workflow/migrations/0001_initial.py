@@ -4,7 +4,7 @@ import django.core.validators
 import django.db.models.deletion
 import django.utils.timezone
 import workflow.models.activity
-import workflow.models.tasks
+import devflow.fields
 from django.conf import settings
 from django.db import migrations, models
 
@@ -140,7 +140,7 @@ class Migration(migrations.Migration):
                 ('status', models.CharField(choices=[('pending', 'Pending'), ('ready', 'Ready'), ('in_progress', 'In Progress'), ('review', 'Review'), ('done', 'Done'), ('failed', 'Failed'), ('cancelled', 'Cancelled')], default='pending', max_length=12)),
                 ('priority', models.PositiveSmallIntegerField(choices=[(1, 'high'), (2, 'medium'), (3, 'low')], default=2)),
                 ('boosted', models.BooleanField(default=False, help_text='Claimed before everything else.')),
-                ('tags', workflow.models.tasks.TagsField(blank=True, default=list)),
+                ('tags', devflow.fields.TagsField(blank=True, default=list)),
                 ('metadata', models.JSONField(blank=True, default=dict)),
                 ('position', models.BigIntegerField(default=0)),
                 ('manual_block', models.CharField(blank=True, help_text='Why it must wait although nothing else blocks it.', max_length=500)),

@@ -1,24 +1,17 @@
 """Tasks, what blocks them, and what is written beside them."""
 
-import json
 from collections.abc import Iterable
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import ClassVar, Self
 
 from django.conf import settings
 from django.db import models
-from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import Exists, F, OuterRef, Q
-from django.db.models.sql.compiler import SQLCompiler
 from django.utils import timezone
 
+from devflow.fields import TagsField
 from workflow.models.agents import Agent
 from workflow.models.projects import DoneDefinition, Phase, Project
-
-if TYPE_CHECKING:
-    TextLookup = models.Lookup[str]
-else:
-    TextLookup = models.Lookup  # not subscriptable at run time
 
 POSITION_GAP = 1024
 """Distance between two cards that were never moved."""
@@ -47,24 +40,6 @@ class Priority(models.IntegerChoices):
     @classmethod
     def of(cls, name: str) -> "Priority":
         return cls[name.upper()]
-
-
-class TagsField(models.JSONField):
-    """A list of tags; `field__has="tag"` finds the rows that carry one."""
-
-
-@TagsField.register_lookup
-class HasTag(TextLookup):
-    lookup_name = "has"
-    prepare_rhs = False
-
-    def as_sqlite(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> tuple[str, list[Any]]:
-        column, params = self.process_lhs(compiler, connection)
-        return f"EXISTS (SELECT 1 FROM json_each({column}) WHERE value = %s)", [*params, self.rhs]  # noqa: S608  # a column, not input
-
-    def as_postgresql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> tuple[str, list[Any]]:
-        column, params = self.process_lhs(compiler, connection)
-        return f"{column} @> %s::jsonb", [*params, json.dumps([self.rhs])]
 
 
 class TaskQuerySet(models.QuerySet["Task"]):

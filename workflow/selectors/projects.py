@@ -94,12 +94,15 @@ def phases_with_counts(*, project_id: int) -> QuerySet[Phase]:
 
 def may_write(*, user_id: int, project_id: int) -> bool:
     """Whether an active person is a member or admin of the project, or a superuser. One query."""
+    return _has_role(user_id, project_id, [Membership.Role.MEMBER, Membership.Role.ADMIN])
+
+
+def may_administer(*, user_id: int, project_id: int) -> bool:
+    """Whether an active person is an admin of the project, or a superuser. One query."""
+    return _has_role(user_id, project_id, [Membership.Role.ADMIN])
+
+
+def _has_role(user_id: int, project_id: int, roles: list[str]) -> bool:
     owner = get_user_model()._default_manager.filter(pk=user_id, is_active=True)
-    working = Membership.objects.filter(
-        user=OuterRef("pk"), project_id=project_id, role__in=[Membership.Role.MEMBER, Membership.Role.ADMIN]
-    )
-    return owner.filter(Q(is_superuser=True) | Q(Exists(working))).exists()
-
-
-def is_superuser(user_id: int) -> bool:
-    return get_user_model()._default_manager.filter(pk=user_id, is_superuser=True, is_active=True).exists()
+    member = Membership.objects.filter(user=OuterRef("pk"), project_id=project_id, role__in=roles)
+    return owner.filter(Q(is_superuser=True) | Q(Exists(member))).exists()

@@ -6,9 +6,9 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import quote
 
+from devflow.actors import Actor
 from devflow.events import LiveEvent, bus
 from workflow.models import Event, Phase, Project, Task
-from workflow.services.actors import Actor
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,14 +8,13 @@ from django.db import transaction
 from django.db.models import Exists, Value
 from django.utils import timezone
 
+from devflow.actors import MAX_SESSION, Actor
 from devflow.errors import not_found
 from devflow.ports import CallSeen
 from workflow.models import OBSERVATIONS, Agent, Status, Task
 from workflow.services import activity, claims, leases
-from workflow.services.actors import Actor
 
 MAX_NAME = 120
-MAX_SESSION = 200
 
 PROGRESS = frozenset(
     {"claim_task", "update_task_status", "add_task_note", "create_task", "save_memory", "update_memory", "review_task"}

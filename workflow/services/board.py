@@ -7,10 +7,10 @@ from django.db.models import Q
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 
+from devflow.actors import Actor
 from devflow.errors import conflict, forbidden, not_found
 from workflow.models import POSITION_GAP, Agent, Event, Status, Task
 from workflow.services import activity, claims, leases, readiness, transitions
-from workflow.services.actors import Actor
 from workflow.services.rows import LET_GO, change, check_version, locked_project, locked_task, task_number
 from workflow.services.transitions import Moved, illegal, tell_agent
 

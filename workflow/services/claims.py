@@ -13,11 +13,11 @@ from django.db.models import F
 from django.utils import timezone
 
 from devflow import config
+from devflow.actors import SYSTEM, Actor
 from devflow.errors import conflict
 from workflow.models import Agent, Phase, Project, Status, Task, open_blocker
 from workflow.services import activity, leases, readiness
 from workflow.services.activity import Entry
-from workflow.services.actors import SYSTEM, Actor
 from workflow.services.rows import LET_GO, change, locked_project, locked_task, phase_numbered
 from workflow.services.transitions import Moved, check_right, illegal
 

@@ -6,10 +6,10 @@ from django.db import transaction
 from django.db.models import Q
 from django.utils import timezone
 
+from devflow.actors import Actor
 from workflow.models import Agent, Message
 from workflow.selectors import agents as agent_selectors
 from workflow.services import messages
-from workflow.services.actors import Actor
 
 THRESHOLD = 0.7
 QUIET = timedelta(minutes=5)

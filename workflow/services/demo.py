@@ -4,12 +4,14 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from django.db import transaction
+from django.db.models import Q
 from django.utils import timezone
 
+from devflow import actors
+from devflow.actors import Actor
 from devflow.ports import CallSeen
 from workflow.models import Agent, Project, Task
-from workflow.services import actors, agents, claims, messages, phases, projects, tasks, transitions
-from workflow.services.actors import Actor
+from workflow.services import agents, claims, messages, phases, projects, tasks, transitions
 from workflow.services.rows import phase_numbered
 from workflow.services.tasks import Proof
 
@@ -137,12 +139,16 @@ def seed_demo(*, reset: bool = False) -> Project:
     setup = Actor(kind="system", name="demo")
     phases.apply_template(project_id=project.pk, template="analysis", actor=setup)
     projects.configure(project_id=project.pk, actor=setup, column_limits={"in_progress": 6})
-    review_phase = phase_numbered(project_id=project.pk, number=2)
-    review_phase.requires_review = True
-    review_phase.save(update_fields=["requires_review"])
+    _require_review(project, phase=2)
     _Story(project).tell()
+    _require_review(project, phase=3)  # from now on: a newcomer's first task is built and done, as the PRD's is
     project.refresh_from_db()
     return project
+
+
+def _require_review(project: Project, *, phase: int) -> None:
+    """Have what is finished in this phase reviewed, and nowhere else."""
+    project.phases.update(requires_review=Q(number=phase))
 
 
 class _Story:

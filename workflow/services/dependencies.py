@@ -4,10 +4,10 @@ from collections.abc import Iterable, Sequence
 
 from django.db import transaction
 
+from devflow.actors import Actor
 from devflow.errors import conflict, invalid, not_found
 from workflow.models import Dependency, Status, Task
 from workflow.services import activity, readiness
-from workflow.services.actors import Actor
 from workflow.services.rows import locked_project, locked_task, task_number
 
 MAX_BLOCKERS = 200

@@ -14,7 +14,7 @@ from devflow.ports import AgentRef, CallSeen, HealthReport, KeyScope, ProjectRef
 from workflow.models import Project
 from workflow.selectors import agents as agent_selectors
 from workflow.selectors import projects as project_selectors
-from workflow.services import agents, projects
+from workflow.services import agents, claims, projects
 
 REMEMBER_SECONDS = 3.0
 REMEMBER_AT_MOST = 10_000
@@ -92,6 +92,11 @@ class WorkflowDirectory:
             return project_selectors.may_write(user_id=scope.user_id, project_id=project_id)
         return project_selectors.visible(scope).filter(pk=project_id).exists()
 
+    def may_administer(self, scope: KeyScope, project_id: int) -> bool:
+        if scope.project_id not in (None, project_id):
+            return False
+        return scope.user_id is None or project_selectors.may_administer(user_id=scope.user_id, project_id=project_id)
+
     def contact(self, project_id: int, agent_name: str, *, session: str, client: str, transport: str) -> AgentRef:
         key = (project_id, agent_name, session, client, transport)
         known = self._agents.get(key)
@@ -108,3 +113,7 @@ class WorkflowDirectory:
 
     def unread(self, agent_id: int) -> int:
         return agent_selectors.unread(agent_id=agent_id)
+
+    def held_task(self, agent_id: int, *, session: str) -> str:
+        task = claims.current(agent_id=agent_id, session=session)
+        return task.public_id if task else ""

@@ -12,11 +12,11 @@ from django.db.models import F
 from django.utils import timezone
 
 from devflow import config
+from devflow.actors import Actor
 from devflow.errors import DevFlowError, ErrorCode, conflict, forbidden, invalid
 from workflow.models import Gate, Phase, Project, Task
 from workflow.selectors import tasks as task_selectors
 from workflow.services import activity
-from workflow.services.actors import Actor
 from workflow.services.rows import phase_numbered
 
 ANALYSIS_DONE = "analysis-done"

@@ -7,10 +7,10 @@ from django.db.models import Q
 from django.db.models.functions import Coalesce
 from django.utils import timezone
 
+from devflow.actors import Actor
 from devflow.errors import conflict, invalid, not_found
 from workflow.models import Agent, Message, Project, Status, Task
 from workflow.services import activity
-from workflow.services.actors import Actor
 from workflow.services.rows import phase_numbered, task_number
 
 MAX_BODY = 100_000

@@ -9,10 +9,10 @@ import yaml
 from django.db import transaction
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from devflow.actors import Actor
 from devflow.errors import conflict, invalid, not_found
 from workflow.models import DoneDefinition, Phase, Project
 from workflow.services import activity, readiness
-from workflow.services.actors import Actor
 
 TEMPLATES = Path(__file__).resolve().parent.parent / "phase_templates"
 FILE_NAME = re.compile(r"^(\d{1,5})_[\w.-]+\.ya?ml$", re.ASCII)

@@ -6,12 +6,12 @@ from django.core.exceptions import ValidationError
 from django.core.validators import validate_slug
 from django.db import IntegrityError, transaction
 
+from devflow.actors import SYSTEM, Actor
 from devflow.errors import conflict, invalid, not_found
 from devflow.ports import KeyScope
 from workflow.models import ActiveProject, Membership, Project
 from workflow.selectors import projects as project_selectors
 from workflow.services import activity, phases
-from workflow.services.actors import SYSTEM, Actor
 
 LIMITED_COLUMNS = ("backlog", "ready", "in_progress", "review")
 

@@ -6,9 +6,9 @@ from django.db.models import Count, F, IntegerField, OuterRef, Q, QuerySet, Subq
 from django.db.models.functions import Coalesce
 from django.utils import timezone
 
+from devflow.actors import Actor
 from workflow.models import Phase, Status, Task, open_blocker
 from workflow.services.activity import Entry, record_tasks
-from workflow.services.actors import Actor
 from workflow.services.rows import locked_project
 
 

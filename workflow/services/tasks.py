@@ -8,6 +8,7 @@ from django.db import transaction
 from django.db.models import F
 from django.utils import timezone
 
+from devflow.actors import Actor
 from devflow.errors import conflict, invalid
 from workflow.models import (
     CLOSED,
@@ -22,7 +23,6 @@ from workflow.models import (
     Task,
 )
 from workflow.services import activity, readiness
-from workflow.services.actors import Actor
 from workflow.services.dependencies import locked_blockers
 from workflow.services.rows import change, check_version, locked_task, phase_numbered, task_number
 

@@ -11,10 +11,10 @@ from typing import Any, Literal
 from django.db import transaction
 from django.utils import timezone
 
+from devflow.actors import Actor
 from devflow.errors import DevFlowError, ErrorCode, conflict, invalid
 from workflow.models import Agent, Message, Note, Phase, Status, Task
 from workflow.services import activity, leases, messages, readiness
-from workflow.services.actors import Actor
 from workflow.services.rows import LET_GO, change, check_version, locked_project, locked_task
 from workflow.services.tasks import Proof, attach, missing_evidence
 

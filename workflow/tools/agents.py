@@ -11,7 +11,6 @@ from workflow.selectors import agents as agent_selectors
 from workflow.selectors.agents import AgentState
 from workflow.selectors.coherence import METHOD
 from workflow.services import agents, messages
-from workflow.tools.context import actor_of, session_of
 from workflow.tools.results import MessageId, MessageItem, Prose, message_item
 
 
@@ -109,7 +108,7 @@ def send_message_to_agent(
         to=agent_id,
         body=message,
         task_id=task_id,
-        actor=actor_of(caller, "send_message_to_agent"),
+        actor=caller.writer("send_message_to_agent"),
     )
     return MessageSent(
         status="delivered",
@@ -144,7 +143,7 @@ def ack_message(
     Args:
         message_ids: Their ids from get_messages; left out: all of them.
     """
-    actor_of(caller, "ack_message")
+    caller.writer("ack_message")
     closed = messages.acknowledge(agent_id=caller.agent.id, message_ids=message_ids)
     return Acknowledged(acknowledged=closed, unread=agent_selectors.unread(agent_id=caller.agent.id))
 
@@ -155,9 +154,11 @@ def heartbeat(caller: Caller) -> Alive:
 
     Call it only when you work for a long time without calling anything else.
     """
-    actor_of(caller, "heartbeat")
-    at = agents.heartbeat(agent_id=caller.agent.id, session=session_of(caller))
-    held = Task.objects.held(timezone.now()).filter(assigned_agent_id=caller.agent.id, lease_session=session_of(caller))
+    caller.writer("heartbeat")
+    at = agents.heartbeat(agent_id=caller.agent.id, session=caller.kept_session)
+    held = Task.objects.held(timezone.now()).filter(
+        assigned_agent_id=caller.agent.id, lease_session=caller.kept_session
+    )
     return Alive(
         agent_id=caller.agent.name,
         at=at.isoformat(),

@@ -26,7 +26,6 @@ from workflow.selectors import board as board_selectors
 from workflow.selectors import projects as project_selectors
 from workflow.selectors import tasks as task_selectors
 from workflow.services import gates
-from workflow.tools.context import actor_of
 from workflow.tools.results import GateName, KanbanBoard, PhaseInfo, TaskList, kanban, phase_info, task_item
 
 
@@ -168,7 +167,7 @@ def set_gate(
         reason=reason,
         expected_version=expected_version,
         project_root=project_root,
-        actor=actor_of(caller, "set_gate"),
+        actor=caller.writer("set_gate"),
     )
     return _gate_item(gate)
 

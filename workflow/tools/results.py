@@ -260,7 +260,6 @@ def task_details(
     definitions: Sequence[str],
     missing: Sequence[str],
     notes: Sequence[Note],
-    memories: Sequence[dict[str, Any]],
     messages: Sequence[Message],
 ) -> TaskDetails:
     return TaskDetails(
@@ -285,6 +284,6 @@ def task_details(
         missing_evidence=list(missing),
         working_directory=task.phase.working_directory,
         notes=[note_item(note) for note in notes],
-        memories=list(memories),
+        memories=[],
         messages=[message_item(message) for message in messages],
     )

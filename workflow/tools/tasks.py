@@ -26,7 +26,7 @@ from workflow.selectors import agents as agent_selectors
 from workflow.selectors import tasks as task_selectors
 from workflow.services import board, claims, tasks, transitions
 from workflow.services.transitions import Moved
-from workflow.tools.context import actor_of, note_scope, session_of
+from workflow.tools.context import note_scope
 from workflow.tools.results import (
     EvidenceItem,
     LeaseToken,
@@ -68,11 +68,19 @@ def _updated(moved: Moved, *, lease: bool = False) -> TaskUpdated:
     )
 
 
-def _details(caller: Caller, task: Task, *, resumed: bool) -> TaskDetails:
+def _with_memories(caller: Caller, answer: TaskDetails | Nothing) -> TaskDetails | Nothing:
+    """Add what is remembered of this kind of work. Looking for it takes longer than the claim itself."""
+    if isinstance(answer, Nothing):
+        return answer
+    about = f"{answer.subject}\n{answer.description}"[:2000]
     try:
-        memories = ports.recall().related(task.project_id, f"{task.subject}\n{task.description}"[:2000], limit=RELATED)
+        memories = ports.recall().related(caller.project.id, about, limit=RELATED)
     except DevFlowError:
-        memories = ()  # a claim is worth having without its memories
+        return answer  # a task is worth having without its memories
+    return answer.model_copy(update={"memories": list(memories)})
+
+
+def _details(caller: Caller, task: Task, *, resumed: bool) -> TaskDetails:
     agent_id = caller.agent.id
     notes = list(Note.objects.filter(task=task).order_by("-pk")[:RECENT_NOTES])[::-1]
     return task_details(
@@ -81,7 +89,6 @@ def _details(caller: Caller, task: Task, *, resumed: bool) -> TaskDetails:
         definitions=list(task.phase.done_definitions.order_by("position", "pk").values_list("text", flat=True)),
         missing=tasks.missing_evidence(task) if task.phase.requires_evidence else [],
         notes=notes,
-        memories=memories,
         messages=list(agent_selectors.inbox(agent_id=agent_id)[:SHOWN_MESSAGES])
         if agent_selectors.unread(agent_id=agent_id)
         else [],
@@ -127,7 +134,7 @@ def create_task(
         tags=tags,
         metadata=metadata,
         parent=parent,
-        actor=actor_of(caller, "create_task"),
+        actor=caller.writer("create_task"),
     )
     return TaskCreated(
         task_id=task.public_id,
@@ -163,7 +170,7 @@ def update_task_status(
         lease_token: The token claim_task gave you; needed only from another session than the one that claimed.
         evidence: What shows that the phase's done definitions are met, where the phase requires it.
     """
-    actor = actor_of(caller, "update_task_status")
+    actor = caller.writer("update_task_status")
     project_id = caller.project.id
     if status == "in_progress":
         claim = claims.start(project_id=project_id, task_id=task_id, actor=actor, lease_token=lease_token)
@@ -193,7 +200,7 @@ def update_task_status(
     return _updated(moved)
 
 
-@tool(intent=Intent.MODIFY, effect=Effect.MUTATING, toolset="workflow")
+@tool(intent=Intent.MODIFY, effect=Effect.MUTATING, toolset="workflow", finish=_with_memories)
 def claim_task(caller: Caller, *, phase_id: PhaseNumber) -> TaskDetails | Nothing:
     """Claim the next available task of your phase. It is yours alone until you close or release it, or fall silent.
 
@@ -203,7 +210,7 @@ def claim_task(caller: Caller, *, phase_id: PhaseNumber) -> TaskDetails | Nothin
     Args:
         phase_id: The number of your phase.
     """
-    claim = claims.claim(project_id=caller.project.id, phase_number=phase_id, actor=actor_of(caller, "claim_task"))
+    claim = claims.claim(project_id=caller.project.id, phase_number=phase_id, actor=caller.writer("claim_task"))
     if claim.task is None:
         reason = claim.reason or "none_ready"
         return Nothing(reason=reason, advice=WHY_NOTHING[reason])
@@ -216,10 +223,10 @@ def get_my_task(caller: Caller) -> TaskDetails | Nothing:
 
     Without one: claim_task gets you the next.
     """
-    task = claims.current(agent_id=caller.agent.id, session=session_of(caller))
+    task = claims.current(agent_id=caller.agent.id, session=caller.kept_session)
     if task is None:
         return Nothing(reason="no_task", advice="You hold no task. Call claim_task with your phase.")
-    return _details(caller, task, resumed=True)
+    return _with_memories(caller, _details(caller, task, resumed=True))
 
 
 @tool(intent=Intent.MODIFY, effect=Effect.MUTATING, toolset="workflow")
@@ -236,7 +243,7 @@ def release_task(
         reason: Where it stands and what is left, for whoever takes it.
         lease_token: The token claim_task gave you; needed only from another session.
     """
-    actor = actor_of(caller, "release_task")
+    actor = caller.writer("release_task")
     project_id = caller.project.id
     moved = claims.release(
         project_id=project_id, task_id=task_id, actor=actor, lease_token=lease_token, reason=reason or ""
@@ -254,7 +261,7 @@ def add_task_note(caller: Caller, *, task_id: TaskId, note: Prose) -> NoteAdded:
         task_id: The task, yours or another.
         note: The note; Markdown is shown as such.
     """
-    actor = actor_of(caller, "add_task_note")
+    actor = caller.writer("add_task_note")
     added = tasks.add_note(project_id=caller.project.id, task_id=task_id, body=note, actor=actor)
     note_scope(caller, added.task)
     return NoteAdded(task_id=added.task.public_id, note_id=added.pk, created_at=added.created_at.isoformat())
@@ -279,7 +286,7 @@ def review_task(
         task_id=task_id,
         decision=decision,
         feedback=feedback or "",
-        actor=actor_of(caller, "review_task"),
+        actor=caller.writer("review_task"),
     )
     return _updated(moved)
 
@@ -293,6 +300,6 @@ def undo_move(caller: Caller, *, task_id: TaskId) -> TaskUpdated:
     Args:
         task_id: The task you moved.
     """
-    moved = board.undo_last_move(project_id=caller.project.id, task_id=task_id, actor=actor_of(caller, "undo_move"))
-    own = (moved.task.assigned_agent_id, moved.task.lease_session) == (caller.agent.id, session_of(caller))
+    moved = board.undo_last_move(project_id=caller.project.id, task_id=task_id, actor=caller.writer("undo_move"))
+    own = (moved.task.assigned_agent_id, moved.task.lease_session) == (caller.agent.id, caller.kept_session)
     return _updated(moved, lease=own)

@@ -10,6 +10,7 @@ from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
+from devflow import ports
 from devflow.errors import DevFlowError
 from workflow.forms import Words
 from workflow.models import Event, Project, Status, Task
@@ -19,6 +20,7 @@ from workflow.services import claims, tasks, transitions
 from workflow.views.shell import may_write, page, person_of, project_of, projects_of
 
 MOST_ROWS = 50
+RELATED = 3
 
 SAID = {
     "task.created": "created",
@@ -128,10 +130,16 @@ def activity_page(request: HttpRequest) -> HttpResponse:
 
 
 def _task(request: HttpRequest, number: int) -> Task:
-    task = Task.objects.filter(pk=number, project__in=[project.pk for project in projects_of(request)]).first()
+    task = Task.objects.filter(pk=number, project__in=[project.id for project in projects_of(request)]).first()
     if task is None:
         raise Http404("There is no such task, or it is not in a project of yours.")
     return task_selectors.detail(project_id=task.project_id, task_id=task.pk)
+
+
+def _remembered(row: Task) -> list[tuple[str, dict[str, Any]]]:
+    """Memories near the task, each with the number its page has."""
+    found = ports.recall().related(row.project_id, f"{row.subject}\n{row.description}"[:2000], limit=RELATED)
+    return [(memory["memory_id"].rpartition("-")[2], memory) for memory in found]
 
 
 @page
@@ -149,6 +157,7 @@ def task(request: HttpRequest, number: int) -> HttpResponse:
         "project": row.project,
         "checks": [(item, shown.get(item.pk)) for item in row.phase.done_definitions.all()],
         "blockers": [item for item in row.blockers.all() if item.status != Status.DONE],
+        "memories": _remembered(row),
         "trail": trail(activity.feed(project_id=row.project_id, task_id=row.pk)[:MOST_ROWS]),
         "may_write": may_write(request, row.project),
         "here": "board",

@@ -1,62 +1,26 @@
-"""What every page of the workflow needs first: the person, their projects, and the one they look at."""
+"""The shell of the workflow's pages: `devflow.shell`, with the project as its row."""
 
-from collections.abc import Callable
-from functools import wraps
-from typing import Any, Concatenate, ParamSpec
+from django.http import HttpRequest
 
-from django.contrib.auth.decorators import login_required
-from django.http import Http404, HttpRequest, HttpResponse
+from devflow import shell
+from devflow.ports import ProjectRef
+from devflow.shell import page, person_of, projects_of
+from workflow.models import Project
 
-from workflow.models import Membership, Project
-from workflow.selectors import projects as project_selectors
-from workflow.services import actors
-from workflow.services.actors import Actor
-
-P = ParamSpec("P")
-SESSION_KEY = "project"
+__all__ = ["may_write", "page", "person_of", "project_named", "project_of", "projects_of"]
 
 
-def projects_of(request: HttpRequest) -> list[Project]:
-    return list(project_selectors.visible_to(request.user))
-
-
-def project_named(request: HttpRequest, slug: str) -> tuple[Project, list[Project]]:
+def project_named(request: HttpRequest, slug: str) -> tuple[Project, list[ProjectRef]]:
     """A project by its slug, which is remembered, and all there are. Raises Http404 for one the person does not see."""
-    seen = projects_of(request)
-    chosen = next((project for project in seen if project.slug == slug), None)
-    if chosen is None:
-        raise Http404("There is no such project, or it is not yours.")
-    if request.session.get(SESSION_KEY) != chosen.slug:
-        request.session[SESSION_KEY] = chosen.slug
-    return chosen, seen
+    chosen, seen = shell.project_named(request, slug)
+    return Project.objects.get(pk=chosen.id), seen
 
 
-def project_of(request: HttpRequest) -> tuple[Project | None, list[Project]]:
+def project_of(request: HttpRequest) -> tuple[Project | None, list[ProjectRef]]:
     """`?project=`, or the project looked at last, with all there are. None: the person sees no project at all."""
-    if wanted := request.GET.get("project"):
-        return project_named(request, wanted)
-    seen = projects_of(request)
-    last = request.session.get(SESSION_KEY)
-    return next((project for project in seen if project.slug == last), seen[0] if seen else None), seen
+    chosen, seen = shell.project_of(request)
+    return Project.objects.get(pk=chosen.id) if chosen else None, seen
 
 
 def may_write(request: HttpRequest, project: Project) -> bool:
-    role = project_selectors.role_of(request.user, project.pk)
-    return role in (Membership.Role.MEMBER, Membership.Role.ADMIN)
-
-
-def person_of(request: HttpRequest) -> Actor:
-    return actors.person(user_id=int(request.user.pk or 0), name=request.user.get_username(), tool="browser")
-
-
-def page(view: Callable[Concatenate[HttpRequest, P], HttpResponse]) -> Callable[..., Any]:
-    """A page for people who are logged in; it is never stored by anything in between."""
-
-    @login_required
-    @wraps(view)
-    def guarded(request: HttpRequest, *args: P.args, **kwargs: P.kwargs) -> HttpResponse:
-        response = view(request, *args, **kwargs)
-        response.headers.setdefault("Cache-Control", "private, no-store")
-        return response
-
-    return guarded
+    return shell.may_write(request, project.pk)

@@ -3,6 +3,9 @@
 from dataclasses import dataclass
 from typing import Literal
 
+MAX_SESSION = 200
+"""Characters of a session's name that are kept."""
+
 
 @dataclass(frozen=True, slots=True)
 class Actor:

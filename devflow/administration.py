@@ -8,9 +8,9 @@ from django.contrib import admin, messages
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest
 
+from devflow import actors
+from devflow.actors import Actor
 from devflow.errors import DevFlowError
-from workflow.services import actors
-from workflow.services.actors import Actor
 
 if TYPE_CHECKING:
     ModelAdmin = admin.ModelAdmin[Any]

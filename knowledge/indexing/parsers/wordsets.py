@@ -1,0 +1,5 @@
+"""Sets of dozens of names, written as the words of a text."""
+
+
+def words(text: str) -> frozenset[str]:
+    return frozenset(text.split())

@@ -1,0 +1,1 @@
+"""Reads of the knowledge room. Every one is scoped to a project."""

@@ -1,0 +1,1 @@
+"""What the knowledge room does: sources and their ingestion, search, code examples."""

@@ -1,0 +1,1 @@
+"""Reading memories: by id, by filter, by question."""
