@@ -4,6 +4,7 @@ import argparse
 import json
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
@@ -41,17 +42,17 @@ def ingest(options: argparse.Namespace) -> int:
         path = Path(where).expanduser()
         if not path.exists():
             raise CommandError(f"{where}: there is no such file or directory.")
+        if not (path.is_dir() or path.is_file()):
+            raise CommandError(f"{where}: is neither a file nor a directory.")
         if path.is_dir():
             kind = options.type or ("git" if (path / ".git").exists() else "directory")
             given = {"type": kind, "path": str(path.resolve())}
         else:
-            with path.open("rb") as file:
-                pieces = list(iter(lambda: file.read(_READ_SIZE), b""))
-            given = {"type": options.type or "upload", "files": [(path.name, pieces)]}
+            given = {"type": options.type or "upload", "files": [(path.name, _pieces(path))]}
     values = {
         "project_id": _project_id(options.project),
         "actor": Actor(kind="system", name="command line", tool="ingest"),
-        "title": options.title or Path(where.rstrip("/")).name or where,
+        "title": options.title or (Path(where.rstrip("/")).name or where)[:255],
         "tags": [tag.strip() for tag in (options.tags or "").split(",") if tag.strip()],
         "priority": options.priority,
         **given,
@@ -74,19 +75,33 @@ def ingest(options: argparse.Namespace) -> int:
     return 1 if source.status == "error" else 0
 
 
+def _pieces(path: Path) -> Iterator[bytes]:
+    """A file's content as it is asked for: one that is too large is never read whole."""
+    try:
+        with path.open("rb") as file:
+            yield from iter(lambda: file.read(_READ_SIZE), b"")
+    except OSError as exc:
+        raise CommandError(f"{path} cannot be read: {exc.strerror}.") from exc
+
+
 def _watch(source_id: int) -> None:
     """Show how far a source is until it is read and its vectors are made."""
+    from devflow.vectors.models import Collection
     from knowledge.models import Source
-    from knowledge.selectors.sources import pending_chunks
+    from knowledge.selectors.sources import KIND, pending_chunks
 
     said = ""
     while True:
-        source = Source.objects.get(pk=source_id)
+        source = Source.objects.filter(pk=source_id).first()
+        if source is None:
+            raise CommandError("the source was deleted meanwhile.")
         waiting = pending_chunks([source]).get(source_id, 0)
         if source.run_wanted and source.status != "paused":
             line = f"{source.status}: {source.run_done} of {source.run_total} documents"
         elif waiting:
             line = f"indexed; {waiting} passages wait for their vectors"
+            if fault := Collection.objects.filter(kind=KIND).exclude(fault="").values_list("fault", flat=True).first():
+                line += f": {fault}"
         else:
             return
         if line != said:

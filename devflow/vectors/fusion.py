@@ -9,6 +9,9 @@ from dataclasses import dataclass
 
 from devflow.vectors.base import Hits
 
+LEAST_SPAN = 0.2
+"""Of the best score: among a few hits that are nearly alike, the last is not worthless."""
+
 
 @dataclass(frozen=True, slots=True)
 class Leg:
@@ -37,8 +40,9 @@ def fuse(hits: Hits, weights: Mapping[str, float], *, unindexed: Container[uuid.
             continue
         total += weights[name]
         low, high = min(score for _, score in found), max(score for _, score in found)
+        span = max(high - low, LEAST_SPAN * abs(high)) or 1.0
         for point, score in found:
-            share = (score - low) / (high - low) if high > low else 1.0
+            share = 1 - (high - score) / span
             parts.setdefault(point, {})[name] = Leg(score, share)
     fused = [
         Fused(

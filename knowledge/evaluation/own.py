@@ -45,7 +45,7 @@ def read(path: Path) -> list[OwnQuestion]:
     try:
         text = path.read_text(encoding="utf-8")
         data: Any = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
-    except (OSError, UnicodeDecodeError, ValueError, yaml.YAMLError) as exc:
+    except (OSError, UnicodeDecodeError, ValueError, RecursionError, yaml.YAMLError) as exc:
         raise invalid(f"{path} cannot be read: {exc}", file="a YAML or JSON list of questions") from exc
     if not isinstance(data, list) or not 0 < len(data) <= MAX_QUESTIONS:
         raise invalid(f"{path} must be a list of 1 to {MAX_QUESTIONS} questions.", file="a list")

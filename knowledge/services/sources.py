@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
+from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.db.models import F
 from django.utils import timezone
@@ -18,6 +19,8 @@ from knowledge.models import Chunk, Document, Source
 from knowledge.selectors.sources import KIND
 from knowledge.services import documents
 
+MAX_TAGS, MAX_TAG = 50, 64
+LABEL = frozenset({"title", "description", "priority"})
 CHANGEABLE = frozenset({"title", "description", "tags", "priority", "options"})
 _WEB_OPTIONS: Mapping[str, type] = {
     "max_depth": int,
@@ -55,6 +58,8 @@ def create(
     """
     place = checked_place(type, path=path, url=url, content=content, has_files=bool(files))
     wanted = checked_options(type, options or {})
+    kept_tags = checked_tags(tags)
+    _check_label(Source(title=title, description=description, priority=priority))
     if content:
         name = uploads.safe_name(path) if type == Source.Type.UPLOAD and path else "text.md"
         files = [(name, [content.encode()])]
@@ -65,7 +70,7 @@ def create(
             description=description,
             type=type,
             url=place,
-            tags=list(dict.fromkeys(tags)),
+            tags=kept_tags,
             priority=priority,
             options=wanted,
             created_by=actor.name,
@@ -74,6 +79,30 @@ def create(
         told(source, "source.created")
         _wake()
     return source
+
+
+def checked_tags(tags: Iterable[str]) -> list[str]:
+    """Tags, each once. Raises `invalid_input`."""
+    kept = list(dict.fromkeys(tags))
+    if len(kept) > MAX_TAGS or not all(
+        0 < len(tag) <= MAX_TAG and "," not in tag and "\x00" not in tag for tag in kept
+    ):
+        raise invalid(
+            f"A source has at most {MAX_TAGS} tags of 1 to {MAX_TAG} characters without commas.",
+            tags=f"at most {MAX_TAGS}, each 1 to {MAX_TAG} characters",
+        )
+    return kept
+
+
+def _check_label(source: Source) -> None:
+    """Raises `invalid_input` naming what no source can be called, or weigh."""
+    try:
+        source.clean_fields(
+            exclude={field.name for field in Source._meta.fields} - {"title", "description", "priority"}
+        )
+    except ValidationError as exc:
+        faults = {name: " ".join(messages) for name, messages in exc.message_dict.items()}
+        raise invalid(" ".join(f"{name}: {said}" for name, said in faults.items()), **faults) from None
 
 
 def checked_place(kind: str, *, path: str, url: str, content: str, has_files: bool = False) -> str:
@@ -175,9 +204,11 @@ def configure(*, source: Source, actor: Actor, **changes: Any) -> Source:
         raise invalid(f"{', '.join(sorted(unknown))} cannot be changed.", **dict.fromkeys(unknown, "cannot be changed"))
     if "options" in changes:
         changes["options"] = checked_options(source.type, changes["options"])
+    if "tags" in changes:
+        changes["tags"] = checked_tags(changes["tags"])
     for name, value in changes.items():
         setattr(source, name, value)
-    source.full_clean()
+    _check_label(source)
     source.save(update_fields=[*changes, "updated_at"])
     _revise(source)
     told(source, "source.updated")

@@ -14,8 +14,8 @@ from knowledge.indexing.parsed import ParseError, parse
 from tests.knowledge.parsing.samples import count_tokens, docx, pdf, word_paragraph
 
 SUFFIXES = ("md", "rst", "txt", "html", "py", "js", "json", "ipynb", "pdf", "docx", "")
-SIZE = 40_000
-SECONDS = 5  # of this process: linear work takes less than one, quadratic work minutes
+SIZE = 25_000
+SECONDS = 4  # of this process: linear work takes less than one, quadratic work minutes
 
 
 def read_all(data: bytes, name: str) -> None:
