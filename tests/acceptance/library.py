@@ -41,6 +41,11 @@ class Library:
     project: str = "demo"
     headers: Mapping[str, str] = field(default_factory=dict)
 
+    def reopen(self) -> None:
+        """Let go of the connections; those into a killed process are broken."""
+        self.http.close()
+        self.http = httpx.Client(base_url=self.http.base_url, timeout=self.http.timeout)
+
     def request(self, method: str, path: str, body: Any = None, **options: Any) -> httpx.Response:
         headers = {"X-Project": self.project, **self.headers, **(JSON if body is not None else {})}
         # Not httpx's own JSON: it cannot write lone surrogates.
@@ -141,8 +146,11 @@ def library(
 ) -> Iterator[Library]:
     """A library for one caller, on connections of its own."""
     headers = {"X-API-Key": key or server.key, "X-Agent-Id": name}
-    with httpx.Client(base_url=server.url, timeout=timeout) as http:
-        yield Library(http, project, headers)
+    made = Library(httpx.Client(base_url=server.url, timeout=timeout), project, headers)
+    try:
+        yield made
+    finally:
+        made.http.close()
 
 
 def write_notes(folder: Path, count: int, *, paragraphs: int = 6) -> None:
