@@ -27,6 +27,10 @@ class StoreError(Exception):
     """The vector store cannot be used now; the message says why. What was asked may be asked again."""
 
 
+class MissingCollectionError(StoreError):
+    """The store answers, and holds no such collection."""
+
+
 class EmbeddingError(Exception):
     """Texts could not be embedded; the message says why."""
 

@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from devflow.vectors.base import Hits, Point, Query, StoreError
+from devflow.vectors.base import Hits, MissingCollectionError, Point, Query, StoreError
 from devflow.vectors.generations import EdgeCollection
 
 logger = logging.getLogger(__name__)
@@ -45,7 +45,7 @@ class EdgeStore:
                 return known
             folder = self._folder(name)
             if not (folder / "live.json").is_file():
-                raise StoreError(f"there is no collection {name}")
+                raise MissingCollectionError(f"there is no collection {name}")
             self._open[name] = EdgeCollection.open(folder)
             return self._open[name]
 

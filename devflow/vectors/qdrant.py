@@ -6,7 +6,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from devflow.vectors.base import DENSE, PAYLOAD_INDEXES, SYMBOLS, TEXT, Hits, Point, Query, Sparse, StoreError
+from devflow.vectors.base import (
+    DENSE,
+    PAYLOAD_INDEXES,
+    SYMBOLS,
+    TEXT,
+    Hits,
+    MissingCollectionError,
+    Point,
+    Query,
+    Sparse,
+    StoreError,
+)
 
 if TYPE_CHECKING:
     from qdrant_client import QdrantClient, models
@@ -53,9 +64,11 @@ class QdrantStore:
         except grpc.RpcError as exc:
             code = exc.code().name if isinstance(exc, grpc.Call) else type(exc).__name__
             said = exc.details() if isinstance(exc, grpc.Call) else ""
-            raise StoreError(f"Qdrant: {code}: {' '.join(str(said).split())[:300]}") from exc
+            kind = MissingCollectionError if code == "NOT_FOUND" else StoreError
+            raise kind(f"Qdrant: {code}: {' '.join(str(said).split())[:300]}") from exc
         except (ApiException, QdrantException, ValueError, RuntimeError, AssertionError) as exc:
-            raise StoreError(f"Qdrant: {' '.join(str(exc).split())[:300] or type(exc).__name__}") from exc
+            kind = MissingCollectionError if self._url == MEMORY and "not found" in str(exc) else StoreError
+            raise kind(f"Qdrant: {' '.join(str(exc).split())[:300] or type(exc).__name__}") from exc
 
     def _connected(self) -> tuple["QdrantClient", "QdrantClient"]:
         """The client to read and the one to write with: the library takes no timeout for a single write."""

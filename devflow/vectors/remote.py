@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
-from devflow.vectors.base import Hits, Point, Query, Sparse, StoreError
+from devflow.vectors.base import Hits, MissingCollectionError, Point, Query, Sparse, StoreError
 
 if TYPE_CHECKING:
     from devflow.vectors.base import Vector
@@ -152,6 +152,8 @@ class _Handler(BaseHTTPRequestHandler):
             body = self.rfile.read(length)
             method = _METHODS[self.path.removeprefix("/")]
             return 200, {"result": method(self.server.store, json.loads(body))}
+        except MissingCollectionError as exc:
+            return 404, {"error": str(exc)}
         except StoreError as exc:
             return 409, {"error": str(exc)}
         except (KeyError, ValueError, TypeError, IndexError, AttributeError, binascii.Error) as exc:
@@ -217,6 +219,8 @@ class RemoteStore:
             raise StoreError(
                 f"the process that owns the vectors does not answer ({str(exc) or type(exc).__name__}); try again"
             ) from exc
+        if answer.status_code == 404:
+            raise MissingCollectionError(str(said.get("error", answer.status_code)))
         if answer.status_code != 200:
             raise StoreError(str(said.get("error", answer.status_code)))
         return said["result"]

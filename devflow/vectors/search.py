@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from devflow.vectors import embedders, stores, terms
-from devflow.vectors.base import EmbeddingError, Hits, Query, StoreError
+from devflow.vectors.base import EmbeddingError, Hits, MissingCollectionError, Query, StoreError
 from devflow.vectors.models import Collection
 
 if TYPE_CHECKING:
@@ -86,6 +86,11 @@ def search(
         query = replace(query, text=terms.query_terms(text), symbols=terms.symbol_terms(terms.symbols_in(text)))
     try:
         hits = stores.store().search(collection.name, query)
+    except MissingCollectionError:
+        resting.end()
+        return Answer(
+            reason="The vector store has lost the index. It is made anew within minutes; `devflow reindex` does it now."
+        )
     except StoreError as exc:
         resting.begin(f"The vector store does not answer: {exc}")
         return Answer(reason=f"The vector store does not answer: {exc}")

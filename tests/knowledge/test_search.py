@@ -6,8 +6,8 @@ from django.test.utils import CaptureQueriesContext
 
 from devflow import config
 from devflow.errors import DevFlowError
+from devflow.vectors import index, stores
 from devflow.vectors import search as vectors
-from devflow.vectors import stores
 from devflow.vectors.base import Hits, Query, StoreError
 from devflow.vectors.models import Collection, PendingPoint
 from knowledge.models import Document, Source
@@ -198,6 +198,17 @@ def test_without_the_store_keywords_answer_and_say_so(
     monkeypatch.undo()
     vectors.resting.end()
     assert ask(shop, "database copied backups")["degraded"] is False
+
+
+def test_a_lost_collection_is_no_fault_of_the_store(filled: object, shop: Project) -> None:
+    lost = Collection.objects.get(kind="knowledge")
+    stores.store().drop(lost.name)
+    found = ask(shop, "database copied backups")
+    assert "copied to another building" in first(found)["content"]
+    assert "devflow reindex" in str(found["reason"])
+    index.reconcile("knowledge")
+    index.drain()
+    assert ask(shop, "database backups copied")["degraded"] is False
 
 
 def test_a_store_that_failed_is_left_alone_for_a_moment(

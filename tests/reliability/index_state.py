@@ -18,7 +18,8 @@ from memory.models import Memory
 
 def points(kind):
     collection = Collection.objects.filter(kind=kind, state="live").first()
-    found = [] if collection is None else stores.store().scroll(collection.name)
+    is_there = collection is not None and collection.name in stores.store().collections()
+    found = stores.store().scroll(collection.name) if is_there else []
     kept = [(str(point), digest) for point, digest in found]
     assert len(kept) == len({point for point, _ in kept}), "a point twice"
     return sorted(kept)

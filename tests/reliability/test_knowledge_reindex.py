@@ -37,7 +37,9 @@ def answers(reader: Library) -> Asked:
                 (hit["metadata"]["document_id"], hit["metadata"]["lines"], round(hit["score"], 3))
                 for hit in answer["results"]
             ]
-        memories = reader.call("query_memories", query=question)["memories"]
+        recalled = reader.call("query_memories", query=question)
+        assert not recalled["degraded"], recalled["reason"]
+        memories = recalled["memories"]
         found[f"memories: {question}"] = [(one["memory_id"], round(one["score"], 3)) for one in memories]
         code = reader.call("get_code_examples", topic=question)["examples"]
         found[f"code: {question}"] = [(one["metadata"]["document_id"], one["metadata"]["lines"]) for one in code]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from devflow.vectors.base import DENSE, SYMBOLS, TEXT, Hits, Query, Sparse, StoreError
+from devflow.vectors.base import DENSE, SYMBOLS, TEXT, Hits, MissingCollectionError, Query, Sparse, StoreError
 from devflow.vectors.edge import EdgeStore
 from devflow.vectors.qdrant import QdrantStore
 from devflow.vectors.remote import RemoteStore, Served
@@ -83,7 +83,7 @@ def test_an_unknown_collection_is_an_error(store: Store) -> None:
         lambda: list(store.scroll("missing")),
         lambda: store.count("missing"),
     ):
-        with pytest.raises(StoreError, match="missing"):
+        with pytest.raises(MissingCollectionError, match="missing"):
             call()
     assert store.collections() == {"things"}
 

@@ -14,7 +14,7 @@ import pytest
 from devflow import config, owner
 from devflow.config import PROJECT_ROOT
 from devflow.vectors import stores
-from devflow.vectors.base import DENSE, Query, StoreError
+from devflow.vectors.base import DENSE, MissingCollectionError, Query, StoreError
 from devflow.vectors.qdrant import QdrantStore
 from devflow.vectors.stores import SharedStore
 from tests.vectors.points import DIMENSIONS, numbers, point, uid, vector
@@ -53,7 +53,7 @@ def test_a_second_process_uses_the_store_of_the_first(tmp_path: Path, shared: Sh
         assert len(list(shared.scroll("things"))) == 100
         assert shared.ping() == "edge, 100 points (in another process)"
         assert shared.tend() == ""
-        with pytest.raises(StoreError, match="there is no collection missing"):
+        with pytest.raises(MissingCollectionError, match="there is no collection missing"):
             shared.count("missing")
     finally:
         ended(process)
