@@ -18,8 +18,11 @@ StartServer = Callable[..., RunningServer]
 def nothing_remembered() -> None:
     """What a server process remembers of one database must not meet the next."""
     from devflow import ports
+    from devflow.vectors import search
     from mcpbridge import access, dispatcher
 
+    search.resting.end()
+    search.speechless.end()
     ports.directory().forget()
     access.keyring.forget()
     dispatcher.unchanged.forget()

@@ -98,7 +98,13 @@ class EdgeStore:
             return shard.count()
 
     def ping(self) -> str:
-        return f"edge, {sum(self.count(name) for name in self.collections()):,} points"
+        with self._opening:
+            waiting = [name for name, one in self._open.items() if self._has_grown(one)]
+        graph = f", the graph of {', '.join(sorted(waiting))} is to be built" if waiting else ""
+        return f"edge, {sum(self.count(name) for name in self.collections()):,} points{graph}"
+
+    def _has_grown(self, collection: EdgeCollection) -> bool:
+        return 0 < self._optimize_above < collection.changed
 
     def compact(self, collection: str) -> None:
         """Build the collection's graphs in another process and swap them in; blocks until then."""
@@ -120,7 +126,7 @@ class EdgeStore:
             if self._compacting is not None and self._compacting.is_alive():
                 return ""
             for name, one in known.items():
-                if self._optimize_above and one.changed > self._optimize_above and one.is_quiet:
+                if self._has_grown(one) and one.is_quiet:
                     self._compacting = threading.Thread(
                         target=_compact_quietly, args=(one,), name=f"compact {name}", daemon=True
                     )

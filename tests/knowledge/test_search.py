@@ -49,11 +49,6 @@ def filled(add: Add) -> tuple[Source, Source]:
     return add("Signing in", AUTH, tags=["auth"]), add("Operations", OPS, tags=["ops"], priority=5)
 
 
-@pytest.fixture(autouse=True)
-def rested() -> None:
-    vectors.resting.end()
-
-
 def ask(project: Project, query: str, **given: object) -> dict[str, object]:
     return answers.answer(project_id=project.pk, query=query, **given)  # type: ignore[arg-type]
 

@@ -3,7 +3,7 @@ from collections.abc import Iterator
 import pytest
 
 from devflow.actors import Actor
-from devflow.vectors import search, stores
+from devflow.vectors import stores
 from memory.services.uses import uses
 from tests.pages.conftest import log_in, no_limits_left_over
 from tests.workflow.scenes import joined, person_named
@@ -16,7 +16,6 @@ __all__ = ["log_in", "no_limits_left_over"]
 @pytest.fixture(autouse=True)
 def nothing_left_over() -> Iterator[None]:
     """Vectors and counts live outside the test's transaction."""
-    search.resting.end()
     yield
     uses.forget()
     for name in stores.store().collections():
