@@ -9,13 +9,17 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "devflow.settings")
 django_app = get_asgi_application()
 
 # Only importable once Django is set up.
-from channels.routing import ProtocolTypeRouter  # noqa: E402
+from channels.auth import AuthMiddlewareStack  # noqa: E402
+from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402
+from channels.security.websocket import AllowedHostsOriginValidator  # noqa: E402
+from django.urls import path, re_path  # noqa: E402
 
 from mcpbridge.api.door import RestDoor  # noqa: E402
 from mcpbridge.doors import McpDoor  # noqa: E402
 from mcpbridge.transports.runtime import Runtime  # noqa: E402
 from mcpbridge.transports.sse import Sse  # noqa: E402
 from mcpbridge.transports.streamable import StreamableHttp  # noqa: E402
+from workflow.views.live import Live  # noqa: E402
 
 streamable = StreamableHttp()
 sse = Sse()
@@ -39,10 +43,14 @@ async def http(scope: Any, receive: Any, send: Any) -> None:
     await ROUTES.get(scope["path"], _rest)(scope, receive, send)
 
 
-async def websocket(scope: Any, receive: Any, send: Any) -> None:
-    """Nothing here speaks WebSocket: refused before it is accepted, which the client sees as 403."""
+async def _elsewhere(scope: Any, receive: Any, send: Any) -> None:
+    """No other path speaks WebSocket: refused before it is accepted, which the client sees as 403."""
     await receive()
     await send({"type": "websocket.close"})
 
 
-application = ProtocolTypeRouter({"http": http, "websocket": websocket, "lifespan": runtime.lifespan})
+_anywhere: Any = _elsewhere
+websocket = AllowedHostsOriginValidator(
+    AuthMiddlewareStack(URLRouter([path("ws/<slug:slug>/", Live.as_asgi()), re_path("", _anywhere)]))
+)
+application = ProtocolTypeRouter({"http": http, "websocket": runtime.serving(websocket), "lifespan": runtime.lifespan})

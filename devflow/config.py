@@ -154,6 +154,20 @@ class Knowledge(Block):
     )
 
 
+class Webhooks(Block):
+    allowed_hosts: list[str] = Field(
+        [],
+        description="Hosts that webhooks may reach though they are not public: a name or an address, or `name:port`.",
+    )
+    timeout_seconds: float = Field(10, gt=0, le=60, description="Seconds a webhook's receiver has to answer.")
+    keep_days: int = Field(14, ge=1, le=3650, description="Days the log of finished deliveries is kept.")
+
+    @field_validator("allowed_hosts", mode="before")
+    @classmethod
+    def _from_comma_list(cls, value: object) -> object:
+        return _split(value)
+
+
 def _split(value: object) -> object:
     return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
 
@@ -169,6 +183,7 @@ class Config(Block):
     workflow: Workflow = Workflow()
     audit: Audit = Audit()
     knowledge: Knowledge = Knowledge()
+    webhooks: Webhooks = Webhooks()
 
     database_url: str = Field(
         "",

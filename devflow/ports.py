@@ -153,6 +153,101 @@ class NullRecall:
 
 
 @dataclass(frozen=True, slots=True)
+class Passage:
+    """Lines of a document that may help: where they come from, and the path of the page that shows them."""
+
+    source: str
+    title: str
+    first: int
+    last: int
+    opens: str
+
+
+class Shelf(Protocol):
+    """Related passages (bound by knowledge)."""
+
+    def near(self, project_id: int, text: str, *, limit: int) -> Sequence[Passage]:
+        """Up to `limit` passages near `text`, best first."""
+
+
+class NullShelf:
+    def near(self, project_id: int, text: str, *, limit: int) -> Sequence[Passage]:
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A time in which an agent's calls are of interest; open at an end that is None."""
+
+    agent: str
+    since: datetime | None = None
+    until: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CallMade:
+    """One call of a tool as the log keeps it: arguments redacted and shortened, `outcome` ok or the error's code."""
+
+    at: datetime
+    agent: str
+    tool: str
+    outcome: str
+    duration_ms: float
+    arguments: dict[str, Any]
+    error: str
+
+
+class CallLog(Protocol):
+    """The log of tool calls (bound by the protocol layer)."""
+
+    def made(self, project_id: int, spans: Sequence[Span], *, limit: int) -> Sequence[CallMade]:
+        """The newest calls of a project within any of `spans`, newest first. One query."""
+
+
+class NullCallLog:
+    def made(self, project_id: int, spans: Sequence[Span], *, limit: int) -> Sequence[CallMade]:
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
+class CallTally:
+    """Calls that have `name` in common: a day (ISO), a tool, a client, an error code. `p50` and `p95` are seconds."""
+
+    name: str
+    calls: int
+    failed: int
+    p50: float
+    p95: float
+
+
+@dataclass(frozen=True, slots=True)
+class CallFigures:
+    """The tool calls of a project, counted four ways: days by date, the others with the most calls first.
+
+    `counted_from`: the first day (ISO) there is a count of, later than asked for where there were too many calls.
+    """
+
+    counted_from: str
+    total: CallTally
+    days: Sequence[CallTally] = ()
+    tools: Sequence[CallTally] = ()
+    clients: Sequence[CallTally] = ()
+    errors: Sequence[CallTally] = ()
+
+
+class CallCounts(Protocol):
+    """The log of calls in figures (bound by the protocol layer)."""
+
+    def figures(self, project_id: int, *, since: datetime) -> CallFigures:
+        """Count the calls from `since` (the start of a day, UTC) on. Blocks."""
+
+
+class NullCallCounts:
+    def figures(self, project_id: int, *, since: datetime) -> CallFigures:
+        return CallFigures(since.date().isoformat(), CallTally("", 0, 0, 0.0, 0.0))
+
+
+@dataclass(frozen=True, slots=True)
 class HealthReport:
     """What one part says of itself: `up`, `degraded` or `down`, with words for people.
 
@@ -195,5 +290,8 @@ class GaugeBoard:
 
 directory: Port[Directory] = Port(NullDirectory())
 recall: Port[Recall] = Port(NullRecall())
+shelf: Port[Shelf] = Port(NullShelf())
+call_log: Port[CallLog] = Port(NullCallLog())
+call_figures: Port[CallCounts] = Port(NullCallCounts())
 health = HealthBoard()
 gauges = GaugeBoard()

@@ -201,7 +201,10 @@ DATA_UPLOAD_MAX_MEMORY_SIZE = 4 * 1024 * 1024
 FILE_UPLOAD_HANDLERS = ["devflow.multipart.BoundedUpload"]
 DATA_UPLOAD_MAX_NUMBER_FILES = 200  # a form takes 100 and says so in words; past this Django answers 400
 # Paths whose bodies may be larger than 4 MiB, because files are sent there.
-UPLOAD_PATHS = r"/knowledge/(?:add|sources/[0-9]+/files)/?$|/api/v1/sources/(?:upload|(?:source-)?[0-9]+/files)/?$"
+UPLOAD_PATHS = (
+    r"/knowledge/(?:add|sources/[0-9]+/files)/?$|/api/v1/sources/(?:upload|(?:source-)?[0-9]+/files)/?$"
+    r"|/projects/(?:[-a-zA-Z0-9_]+/)?import/?$"
+)
 X_FRAME_OPTIONS = "DENY"
 SECURE_CONTENT_TYPE_NOSNIFF = True
 SECURE_REFERRER_POLICY = "same-origin"

@@ -12,21 +12,30 @@ from devflow.administration import ModelAdmin, person_of
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "'")
 
 
+def guarded(cell: Any) -> Any:
+    """A cell no spreadsheet takes for a formula: an apostrophe stands before text that looks like one."""
+    return f"'{cell}" if isinstance(cell, str) and cell.startswith(_FORMULA) else cell
+
+
+def unguarded(cell: str) -> str:
+    """What a guarded cell says."""
+    return cell[1:] if cell[:1] == "'" and cell[1:].startswith(_FORMULA) else cell
+
+
 class SafeCsv(CSV):
-    """CSV whose cells no spreadsheet takes for a formula: an apostrophe stands before those that look like one, and is
-    taken away again when they are read."""
+    """CSV whose cells are guarded against being taken for formulas, and are as they were when they are read again."""
 
     def export_data(self, dataset: Dataset, **kwargs: Any) -> Any:
         safe = Dataset(headers=dataset.headers)
         for row in dataset:
-            safe.append([f"'{cell}" if isinstance(cell, str) and cell.startswith(_FORMULA) else cell for cell in row])
+            safe.append([guarded(cell) for cell in row])
         return super().export_data(safe, **kwargs)
 
     def create_dataset(self, in_stream: Any, **kwargs: Any) -> Dataset:
         read = super().create_dataset(in_stream, **kwargs)
         plain = Dataset(headers=read.headers)
         for row in read:
-            plain.append([cell[1:] if cell[:1] == "'" and cell[1:].startswith(_FORMULA) else cell for cell in row])
+            plain.append([unguarded(cell) for cell in row])
         return plain
 
 

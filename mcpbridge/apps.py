@@ -8,3 +8,10 @@ class McpBridgeConfig(AppConfig):
 
     def ready(self) -> None:
         autodiscover_modules("tools")
+
+        from devflow import ports
+        from mcpbridge.calls import LoggedCalls
+        from mcpbridge.figures import CountedCalls
+
+        ports.call_log.bind(LoggedCalls())
+        ports.call_figures.bind(CountedCalls())

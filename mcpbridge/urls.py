@@ -18,6 +18,8 @@ urlpatterns = [
     path("api/schema/", schema.SchemaView.as_view(), name="schema"),
     path("api/docs/", schema.DocsView.as_view(url_name="schema"), name="docs"),
     path("connect/", pages.connect, name="connect"),
+    path("connect/light/<slug:unique>", pages.connect_light, name="connect-light"),
+    path("gateway/", pages.gateway, name="gateway"),
     path("keys/", pages.keys_page, name="keys"),
     path("keys/<int:pk>/revoke", pages.revoke_key, name="key-revoke"),
 ]

@@ -1,27 +1,37 @@
-"""Pages that hand out keys: connect a client, and the list of keys."""
+"""Pages of the protocol: connect a client, the list of keys, and the gateway with the latest calls."""
 
 import json
+import re
 import secrets
+from datetime import timedelta
 from typing import Any
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
-from django.views.decorators.http import require_http_methods, require_POST
+from django.utils import timezone
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
 from django_ratelimit.decorators import ratelimit
 
 from devflow import config
 from devflow.errors import DevFlowError, ErrorCode
 from devflow.ports import KeyScope
+from devflow.shell import page, project_of
 from mcpbridge import access, keys
 from mcpbridge.access import Identity
 from mcpbridge.clients import local_command, snippets
+from mcpbridge.keys import Issuer
+from mcpbridge.models import ToolCall
 from mcpbridge.registry import registry, spelled
 from mcpbridge.tooling import Exposed, Scope
 
 KEYS_PER_MINUTE = "20/m"
 NO_KEY = "YOUR_API_KEY"
+FRESH_FOR = timedelta(days=1)
+"""How long after it was shown a snippet's agent is looked for."""
+
+MOST_CALLS = 50
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 
@@ -100,8 +110,12 @@ def connect(request: HttpRequest) -> HttpResponse:
             )
         except DevFlowError as exc:
             problem = exc.message
+    unique = secrets.token_hex(3)
+    watched = next((item for item in projects if item.slug == request.POST.get("project")), project_of(request)[0])
     context = {
-        "snippets": snippets(base_url(request), fresh or NO_KEY, secrets.token_hex(3), _command(request)),
+        "snippets": snippets(base_url(request), fresh or NO_KEY, unique, _command(request)),
+        "unique": unique,
+        "watched": watched,
         "fresh": fresh,
         "problem": problem,
         "projects": projects,
@@ -110,6 +124,26 @@ def connect(request: HttpRequest) -> HttpResponse:
         "here": "connect",
     }
     return _not_stored(render(request, "mcpbridge/connect.html", context))
+
+
+@page
+@require_safe
+def connect_light(request: HttpRequest, unique: str) -> HttpResponse:
+    """Whether a client with an id of one showing of the connect page has called: what its light shows."""
+    if not re.fullmatch(r"[0-9a-f]{6}", unique):
+        raise Http404("No page was shown with these ids.")
+    context = {"arrived": arrived(keys.person(request.user), unique)}
+    return render(request, "mcpbridge/_light.html", context)
+
+
+def arrived(issuer: Issuer, unique: str) -> list[ToolCall]:
+    """The latest call of every agent whose id ends so, as far as `issuer` may see it."""
+    names = [snippet.agent for snippet in snippets("", NO_KEY, unique)]
+    calls = keys.calls_of(issuer).filter(agent_name__in=names, at__gte=timezone.now() - FRESH_FOR)
+    latest: dict[str, ToolCall] = {}
+    for call in calls[:MOST_CALLS]:
+        latest.setdefault(call.agent_name, call)
+    return list(latest.values())
 
 
 def _whole(text: str, name: str) -> int | None:
@@ -160,3 +194,29 @@ def revoke_key(request: HttpRequest, pk: int) -> HttpResponse:
     keys.revoke(key)
     messages.success(request, f"{key.name} was revoked; it stops working everywhere within 5 seconds.")
     return redirect("keys")
+
+
+@page
+@require_safe
+def gateway(request: HttpRequest) -> HttpResponse:
+    """What will stand behind the gateway, and the latest calls; these alone for a request of the page's own script."""
+    issuer = keys.person(request.user)
+    calls = keys.calls_of(issuer).defer("arguments")
+    failed = request.GET.get("outcome") == "failed"
+    if failed:
+        calls = calls.exclude(outcome="ok")
+    before = request.GET.get("before", "")
+    if before.isascii() and before.isdigit() and len(before) < 16:
+        calls = calls.filter(pk__lt=int(before))
+    rows = list(calls[: MOST_CALLS + 1])
+    context = {
+        "calls": rows[:MOST_CALLS],
+        "older": rows[MOST_CALLS - 1].pk if len(rows) > MOST_CALLS else None,
+        "failed": failed,
+        "is_newest": not before,
+        "project": project_of(request)[0],
+        "partial": f"{request.path}?{request.GET.urlencode()}",
+        "here": "gateway",
+    }
+    name = "_calls" if request.headers.get("HX-Request") else "gateway"
+    return render(request, f"mcpbridge/{name}.html", context)

@@ -140,6 +140,20 @@ def _eval(options: argparse.Namespace) -> int:
     return knowledge.evaluate(options)
 
 
+def _export(options: argparse.Namespace) -> int:
+    setup()
+    from devflow.cli import transfer
+
+    return transfer.export(options)
+
+
+def _import(options: argparse.Namespace) -> int:
+    setup()
+    from devflow.cli import transfer
+
+    return transfer.bring_in(options)
+
+
 def _positive(text: str) -> int:
     if (number := int(text)) < 1:
         raise ValueError(text)
@@ -209,6 +223,16 @@ def parser() -> argparse.ArgumentParser:
     evaluate.add_argument("--project", metavar="SLUG")
     evaluate.add_argument("--mode", choices=["semantic", "hybrid", "reranked"], default="hybrid")
     evaluate.add_argument("--json", action="store_true")
+
+    export = add("export", _export, "Write a project to one JSON file.")
+    export.add_argument("slug", metavar="SLUG")
+    export.add_argument("file", nargs="?", default="-", metavar="FILE", help="standard output where it is left out")
+    export.add_argument("--events", action="store_true", help="with its history")
+    export.add_argument("--members", action="store_true", help="with the names and roles of its members")
+    bring_in = add("import", _import, "Make a new project from such a file, whole or not at all.")
+    bring_in.add_argument("file", metavar="FILE", help="- for standard input")
+    bring_in.add_argument("--slug", help="another than the one in the file")
+    bring_in.add_argument("--check", action="store_true", help="say what would come of it, and write nothing")
 
     backup = add("backup", _backup, "Write database, uploads and secret key to one file, while serving goes on.")
     backup.add_argument("path", metavar="PATH", help="a .tar.gz to make")

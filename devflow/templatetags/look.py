@@ -24,7 +24,8 @@ def markdown(text: str) -> SafeString:
         url_schemes={"http", "https", "mailto"},
         link_rel="noopener noreferrer nofollow",
     )
-    return mark_safe(clean)  # noqa: S308  # cleaned by nh3 just above
+    boxed = clean.replace("<table>", '<div class="scroll"><table>').replace("</table>", "</table></div>")
+    return mark_safe(boxed)  # noqa: S308  # cleaned by nh3 just above
 
 
 @register.filter

@@ -1,22 +1,21 @@
 """Guarded HTTP: whatever a URL says, only public addresses are talked to, for a bounded time, for bounded bytes.
 
-A name is resolved here, once, every address it has is checked, and the connection goes to a checked address, so a
-name that changes its answer gains nothing. Redirects are followed by hand through the same checks. httpcore is used
-without httpx above it: it knows no proxies, cookies or redirects that would have to be switched off.
+The guard is `devflow.network`; redirects are followed by hand through the same checks. httpcore is used without httpx
+above it: it knows no proxies, cookies or redirects that would have to be switched off.
 """
 
 import time
 import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 from urllib.parse import urljoin, urlsplit
 
 from devflow import __version__, config
-from knowledge.indexing.urls import PORTS, UrlError, check_url, normalise
+from devflow.addresses import UrlError, normalise
+from devflow.outside import retry_after
+from knowledge.indexing.urls import check_url
 
 if TYPE_CHECKING:  # httpcore takes 0.2 s to import, and most processes fetch nothing
     import httpcore
@@ -82,8 +81,8 @@ class Fetcher:
     ) -> None:
         import httpcore
 
-        from knowledge.indexing.network import Deadline, GuardedNetwork
-        from knowledge.indexing.network import resolve as ask_system
+        from devflow.network import Deadline, GuardedNetwork
+        from devflow.network import resolve as ask_system
 
         limits = config.current().knowledge
         self.max_bytes = limits.max_document_mb * 1024 * 1024 if max_bytes is None else max_bytes
@@ -91,13 +90,14 @@ class Fetcher:
         self._user_agent = user_agent
         self._sleep = sleep
         self._deadline = Deadline()
+        private = limits.allow_private_addresses if allow_private is None else allow_private
         self._pool = httpcore.ConnectionPool(
             ssl_context=httpcore.default_ssl_context(),
             max_connections=16,
             max_keepalive_connections=4,
             keepalive_expiry=15,
             network_backend=GuardedNetwork(
-                limits.allow_private_addresses if allow_private is None else allow_private,
+                lambda _host, _port: private,
                 resolve or ask_system,
                 network or httpcore.SyncBackend(),
                 self._deadline,
@@ -147,23 +147,14 @@ class Fetcher:
         """One request; a str is where it redirects to."""
         import httpcore
 
-        from knowledge.indexing.network import RefusedAddressError, UnknownHostError
+        from devflow.network import RefusedAddressError, UnknownHostError, target_of
 
         try:
             url = normalise(url)
-            parts = urlsplit(url)
-            target = httpcore.URL(
-                scheme=parts.scheme,
-                host=parts.hostname or "",
-                port=parts.port or PORTS[parts.scheme],
-                target=parts.path + ("?" + parts.query if parts.query else ""),
-            )
-            # httpcore's own Host header has no brackets round an IPv6 address.
+            target, host = target_of(url)
             fields = [(name.encode(), value.encode("latin-1", "ignore")) for name, value in headers.items()]
             extensions = {"timeout": {"pool": self._deadline.left()}}
-            with self._pool.stream(
-                "GET", target, headers=[(b"Host", parts.netloc.encode()), *fields], extensions=extensions
-            ) as response:
+            with self._pool.stream("GET", target, headers=[host, *fields], extensions=extensions) as response:
                 return self._read(url, response, headers)
         except UrlError as exc:
             raise FetchError(f"The address cannot be read: {exc}.") from None
@@ -190,7 +181,7 @@ class Fetcher:
                 f"The server answered {status}.",
                 status=status,
                 retry=status in (408, 425, 429) or status >= 500,
-                wait=_seconds(headers.get(b"retry-after", "")) if status in (429, 503) else None,
+                wait=retry_after(headers.get(b"retry-after", "")) if status in (429, 503) else None,
             )
         encoding = headers.get(b"content-encoding", "").lower()
         if encoding not in ("", "identity", "gzip", "x-gzip", "deflate"):
@@ -240,14 +231,3 @@ def read_capped(chunks: Iterable[bytes], limit: int, *, is_compressed: bool) -> 
 
 def too_large(limit: int) -> FetchError:
     return FetchError(f"It is larger than {limit / 1024 / 1024:.3g} MB.")
-
-
-def _seconds(retry_after: str) -> float | None:
-    if retry_after.isascii() and retry_after.isdigit():
-        return float(retry_after[:9])
-    try:
-        moment = parsedate_to_datetime(retry_after)
-    except ValueError:
-        return None
-    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    return max(0.0, (moment - datetime.now(UTC)).total_seconds())

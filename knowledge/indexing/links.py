@@ -11,7 +11,7 @@ from html import unescape
 from typing import Final
 from urllib.parse import urljoin
 
-from knowledge.indexing.urls import MAX_URL
+from devflow.addresses import MAX_URL
 
 MAX_LINKS: Final = 5_000  # of one page
 MAX_LOCATIONS: Final = 50_000  # of one sitemap, as its format says

@@ -6,7 +6,7 @@ from fnmatch import fnmatchcase
 from typing import Self
 from urllib.parse import parse_qsl, urlencode, urljoin, urlsplit, urlunsplit
 
-from knowledge.indexing.urls import UrlError, normalise
+from devflow.addresses import UrlError, normalise
 
 _NO_PAGE = re.compile(
     r"\.(7z|apk|avi|avif|bmp|bz2|css|csv|deb|dmg|eot|epub|exe|flac|gif|gz|ico|inv|iso|jar|jpe?g|m4a|mov|mp[34]|msi"

@@ -71,10 +71,11 @@ def test_the_board_shows_the_cards_in_their_columns_with_exact_counts(mia: Clien
     page = text_of(mia.get("/board/shop/"))
     assert "Look around" in page
     assert "blocked by 1" in page
-    assert "2 tasks · 1 blocked" in page
-    assert 'data-live="/board/shop/events"' in page
+    assert "<span data-total>2</span> tasks" in page
+    assert "<b>1</b> blocked" in page
+    assert 'hx-ws:connect="/ws/shop/?view=board&amp;"' in page
     partial = text_of(mia.get("/board/shop/", headers={"HX-Request": "true"}))
-    assert partial.lstrip().startswith('<p class="tally-line')
+    assert partial.lstrip().startswith('<div id="board"')
     assert "<html" not in partial
 
 

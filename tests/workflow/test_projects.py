@@ -9,9 +9,11 @@ from devflow.actors import SYSTEM, Actor
 from devflow.errors import ErrorCode
 from devflow.ports import KeyScope
 from workflow.models import Membership, Phase, Project, Task
-from workflow.services import phases, projects
+from workflow.selectors import onboarding
+from workflow.selectors import projects as project_selectors
+from workflow.services import board, claims, phases, projects
 
-from .scenes import made, refused
+from .scenes import joined, made, person_named, refused
 
 pytestmark = pytest.mark.django_db
 
@@ -184,3 +186,114 @@ def test_the_database_refuses_a_second_phase_with_a_number_and_a_second_role(pro
         Membership.objects.create(user=mia, project=project)
     with pytest.raises(IntegrityError), transaction.atomic():
         Phase.objects.create(project=project, number=1, name="Again")
+
+
+def person(name: str, project: Project | None = None, role: str = "member") -> User:
+    user = User.objects.create_user(name)
+    if project is not None:
+        projects.set_member(project_id=project.pk, user_id=user.pk, role=role, actor=SYSTEM)
+    return user
+
+
+def roles(project: Project) -> dict[str, str]:
+    return dict(project.memberships.values_list("user__username", "role"))
+
+
+def test_a_role_is_given_changed_and_taken_again_and_each_is_logged(project: Project) -> None:
+    boss, mia = person("boss", project, "admin"), person("mia")
+    who: dict[str, Any] = {"project_id": project.pk, "actor": SYSTEM}
+    projects.add_member(**who, username=" mia ", role="viewer")
+    projects.set_member(**who, user_id=mia.pk, role="admin")
+    projects.set_member(**who, user_id=mia.pk, role="admin")
+    assert roles(project) == {"boss": "admin", "mia": "admin"}
+    projects.remove_member(**who, user_id=boss.pk)
+    projects.remove_member(**who, user_id=boss.pk)
+    assert roles(project) == {"mia": "admin"}
+    logged = project.events.filter(kind="project.member").order_by("pk").values_list("before__role", "after__role")
+    assert list(logged) == [(None, "admin"), (None, "viewer"), ("viewer", "admin"), ("admin", None)]
+
+
+def test_the_last_admin_who_can_log_in_stays(project: Project) -> None:
+    boss, mia = person("boss", project, "admin"), person("mia", project, "admin")
+    User.objects.filter(pk=mia.pk).update(is_active=False)
+    for role in ("member", "viewer"):
+        with refused(ErrorCode.CONFLICT, "no admin", "somebody else"):
+            projects.set_member(project_id=project.pk, user_id=boss.pk, role=role, actor=SYSTEM)
+    with refused(ErrorCode.CONFLICT):
+        projects.remove_member(project_id=project.pk, user_id=boss.pk, actor=SYSTEM)
+    projects.remove_member(project_id=project.pk, user_id=mia.pk, actor=SYSTEM)
+    assert roles(project) == {"boss": "admin"}
+
+
+def test_an_unknown_person_role_or_project_is_refused(project: Project) -> None:
+    person("mia")
+    gone = User.objects.create_user("gone", is_active=False).username
+    for name in ("nobody", gone, ""):
+        with refused(ErrorCode.NOT_FOUND, "admin"):
+            projects.add_member(project_id=project.pk, username=name, role="member", actor=SYSTEM)
+    with refused(ErrorCode.INVALID_INPUT, "viewer"):
+        projects.add_member(project_id=project.pk, username="mia", role="king", actor=SYSTEM)
+    for change in (
+        lambda: projects.add_member(project_id=0, username="mia", role="member", actor=SYSTEM),
+        lambda: projects.remove_member(project_id=0, user_id=1, actor=SYSTEM),
+        lambda: projects.configure(project_id=0, actor=SYSTEM, name="x"),
+        lambda: projects.archive(project_id=0, actor=SYSTEM),
+        lambda: projects.unarchive(project_id=0, actor=SYSTEM),
+    ):
+        with refused(ErrorCode.NOT_FOUND):
+            change()
+
+
+def test_a_name_is_not_empty_and_not_too_long(project: Project) -> None:
+    for name in ("  ", "x" * 101):
+        with refused(ErrorCode.INVALID_INPUT, "name"):
+            projects.configure(project_id=project.pk, actor=SYSTEM, name=name)
+    with refused(ErrorCode.INVALID_INPUT, "100"):
+        projects.create(slug="long", name="x" * 101)
+    assert projects.configure(project_id=project.pk, actor=SYSTEM, name=" Shop 2 ").name == "Shop 2"
+
+
+def test_an_archived_project_is_out_of_reach_until_it_is_brought_back(project: Project, ada: Actor) -> None:
+    boss, mia = person("boss", project, "admin"), person("mia", project)
+    task = made(project, ada)
+    claims.start(project_id=project.pk, task_id=task.pk, actor=ada)
+    directory = ports.directory()
+    tied = KeyScope(key_id=1, project_id=project.pk)
+    assert directory.project_of(tied, slug=None, agent_name="ada").id == project.pk
+    projects.archive(project_id=project.pk, actor=SYSTEM)
+    projects.archive(project_id=project.pk, actor=SYSTEM)
+    directory.forget()  # as the archiving does when its transaction commits
+    task.refresh_from_db()
+    assert (task.status, task.lease_token) == ("ready", None)
+    with refused(ErrorCode.INVALID_INPUT, "no project"):
+        directory.project_of(tied, slug=None, agent_name="ada")
+    for user, seen in ((boss, ["shop"]), (mia, [])):
+        assert directory.visible_projects(KeyScope(key_id=0, user_id=user.pk)) == []
+        assert list(project_selectors.reachable(user).values_list("slug", flat=True)) == seen
+    projects.unarchive(project_id=project.pk, actor=SYSTEM)
+    projects.unarchive(project_id=project.pk, actor=SYSTEM)
+    directory.forget()
+    assert directory.project_of(tied, slug=None, agent_name="ada").id == project.pk
+    kinds = list(project.events.filter(kind__startswith="project.").order_by("pk").values_list("kind", flat=True))
+    assert kinds[-2:] == ["project.archived", "project.restored"]
+
+
+def test_the_steps_of_a_new_project_end_with_a_claim_of_an_agent(project: Project) -> None:
+    assert onboarding.steps(None) == onboarding.Steps(has_project=False)
+    steps = onboarding.steps(project.pk)
+    assert (steps.has_project, steps.is_connected, steps.has_task, steps.is_claimed) == (True, False, False, False)
+    ada = joined(project, "ada")
+    assert onboarding.steps(project.pk).agent is not None
+    task = made(project, ada)
+    steps = onboarding.steps(project.pk)
+    assert (steps.first_task, steps.phase, steps.done, steps.is_complete) == (task, 2, 3, False)
+    claims.claim(project_id=project.pk, phase_number=2, actor=ada)
+    steps = onboarding.steps(project.pk)
+    assert (steps.first_task, steps.done, steps.is_complete) == (task, 4, True)
+
+
+def test_a_person_who_starts_a_task_by_hand_is_no_connected_client(project: Project) -> None:
+    task = made(project, person_named("mia"))
+    board.move(project_id=project.pk, task_id=task.pk, column="in_progress", actor=SYSTEM)
+    steps = onboarding.steps(project.pk)
+    assert (steps.is_connected, steps.has_task, steps.is_claimed) == (False, True, False)

@@ -1,5 +1,5 @@
 """The workflow in the admin: phases first of all. What has rules goes through services here too."""
 
-from workflow.admin import activity, projects, tasks
+from workflow.admin import activity, projects, tasks, webhooks
 
-__all__ = ["activity", "projects", "tasks"]
+__all__ = ["activity", "projects", "tasks", "webhooks"]

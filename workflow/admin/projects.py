@@ -2,7 +2,6 @@
 
 import io
 import zipfile
-import zlib
 from typing import Any, ClassVar
 
 from django import forms
@@ -23,6 +22,7 @@ from workflow.models import (
     Project,
 )
 from workflow.services import activity, phases, projects, readiness
+from workflow.services.transfer import phase_files
 
 
 class MembershipInline(TabularInline):
@@ -86,7 +86,8 @@ class ProjectAdmin(ModelAdmin):
             values = {name: form.cleaned_data[name] for name in form.changed_data if name in ProjectForm.Meta.fields}
             projects.configure(project_id=obj.pk, actor=person_of(request), **values)
             if "archived_at" in form.changed_data:
-                obj.save(update_fields=["archived_at"])
+                put = projects.archive if obj.archived_at else projects.unarchive
+                put(project_id=obj.pk, actor=person_of(request))
             return
         made = projects.create(
             slug=obj.slug,
@@ -121,20 +122,9 @@ class PhaseFiles(forms.Form):
     )
 
     def texts(self) -> dict[str, str]:
-        """Name to text. Raises `forms.ValidationError` for what cannot be read."""
+        """Name to text. Raises `invalid_input` for what cannot be read."""
         uploaded = self.cleaned_data["archive"]
-        if uploaded.size > 1_000_000:
-            raise forms.ValidationError("The file is larger than 1 MB.")
-        try:
-            if not uploaded.name.endswith(".zip"):
-                return {uploaded.name: uploaded.read().decode()}
-            with zipfile.ZipFile(uploaded) as archive:
-                members = [item for item in archive.infolist() if not item.is_dir()]
-                if sum(item.file_size for item in members) > 2_000_000 or len(members) > 200:
-                    raise forms.ValidationError("The archive holds more than phases.")
-                return {item.filename: archive.read(item).decode() for item in members}
-        except (zipfile.BadZipFile, zlib.error, UnicodeDecodeError, RuntimeError):  # RuntimeError: it is encrypted
-            raise forms.ValidationError("The file is neither YAML text nor a zip archive.") from None
+        return phase_files.texts([(uploaded.name, b"".join(uploaded.chunks()))])
 
 
 @admin.register(Phase)
@@ -202,7 +192,7 @@ class PhaseAdmin(ModelAdmin):
                 made = phases.import_files(
                     project_id=form.cleaned_data["project"].pk, files=form.texts(), actor=person_of(request)
                 )
-            except (DevFlowError, forms.ValidationError) as exc:
+            except DevFlowError as exc:
                 form.add_error("archive", exc.message)
             else:
                 self.message_user(request, f"{len(made)} phases imported.", messages.SUCCESS)

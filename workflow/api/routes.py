@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from workflow.api import task_viewsets, viewsets
+from workflow.api import task_viewsets, viewsets, webhooks
 
 
 def register(router: Any) -> None:
@@ -15,3 +15,5 @@ def register(router: Any) -> None:
     router.register("messages", viewsets.MessageViewSet, basename="message")
     router.register("gates", viewsets.GateViewSet, basename="gate")
     router.register("events", viewsets.EventViewSet, basename="event")
+    router.register("webhooks", webhooks.WebhookViewSet, basename="webhook")
+    router.register("webhook-deliveries", webhooks.DeliveryViewSet, basename="webhook-delivery")

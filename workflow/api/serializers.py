@@ -99,6 +99,7 @@ class TaskSerializer(serializers.ModelSerializer[Task]):
     status = serializers.ChoiceField(source="current_status", choices=Status.choices, read_only=True)
     priority = serializers.ChoiceField(source="priority_name", choices=PRIORITIES, read_only=True)
     assigned_agent = serializers.SlugRelatedField[Agent](slug_field="name", read_only=True, allow_null=True)
+    reserved_for = serializers.SlugRelatedField[Agent](slug_field="name", read_only=True, allow_null=True)
     parent = serializers.SerializerMethodField()  # type: ignore[assignment]  # declared fields leave the class again
     blocked_by = serializers.SerializerMethodField(help_text="Open blockers.")
 
@@ -106,7 +107,16 @@ class TaskSerializer(serializers.ModelSerializer[Task]):
         model = Task
         fields = (
             *("id", "ref", "project", "phase", "subject", "description", "status", "priority", "boosted", "tags"),
-            *("metadata", "blocked_by", "manual_block", "parent", "created_by", "assigned_agent", "result"),
+            *(
+                "metadata",
+                "blocked_by",
+                "manual_block",
+                "parent",
+                "created_by",
+                "assigned_agent",
+                "reserved_for",
+                "result",
+            ),
             *("attempts", "iteration", "version", "lease_expires_at", "created_at", "updated_at", "ready_since"),
             *("started_at", "completed_at"),
         )
@@ -144,6 +154,32 @@ class TaskCreate(Exact):
     blocked_by = serializers.ListField(child=TaskId(), max_length=200, required=False)
     parent = TaskId(required=False, allow_null=True)  # type: ignore[assignment]  # as above
     manual_block = Text(max_length=500, required=False, allow_blank=True)
+    column = serializers.ChoiceField(
+        choices=["backlog", "ready", "in_progress"],
+        required=False,
+        help_text="Where its card is wanted: `backlog` holds it back by hand, `in_progress` starts it for the caller.",
+    )
+
+
+class Bulk(Exact):
+    ids = serializers.ListField(child=TaskId(), min_length=1, max_length=200)
+    action = serializers.ChoiceField(choices=["move", "tag", "untag", "assign", "cancel"])
+    column = serializers.ChoiceField(choices=["backlog", "ready", "in_progress", "review", "done"], required=False)
+    tag = Text(max_length=64, required=False)
+    agent = Text(
+        max_length=120, required=False, allow_blank=True, help_text="Whom they are reserved for; empty: nobody."
+    )
+    reason = Text(max_length=2_000, required=False, allow_blank=True)
+
+
+class BulkOutcome(serializers.Serializer[Any]):
+    id = serializers.CharField(source="task_id")
+    ok = serializers.BooleanField()
+    error = serializers.CharField(allow_blank=True, help_text="Why it was refused; empty: it was not.")
+
+
+class BulkOutcomes(serializers.Serializer[Any]):
+    results = BulkOutcome(many=True)
 
 
 class Reason(Exact):

@@ -17,7 +17,7 @@ from workflow.api import serializers as shapes
 from workflow.api.access import WorkflowRows, project_named, visible
 from workflow.models import Dependency, Task
 from workflow.selectors.tasks import with_status
-from workflow.services import board, claims, dependencies, tasks, transitions
+from workflow.services import board, bulk, claims, dependencies, tasks, transitions
 
 _ID = OpenApiParameter("id", str, OpenApiParameter.PATH, description="`task-12` or `12`.", pattern=shapes.TASK_ID)
 
@@ -29,7 +29,7 @@ _ID = OpenApiParameter("id", str, OpenApiParameter.PATH, description="`task-12` 
 class TaskViewSet(ListModelMixin, RetrieveModelMixin, WorkflowRows):
     """Tasks. A claim is a tool (`claim_task`): here people and programs write, read and steer."""
 
-    rows = Task.objects.select_related("project", "phase", "assigned_agent").order_by("pk")
+    rows = Task.objects.select_related("project", "phase", "assigned_agent", "reserved_for").order_by("pk")
     serializer_class = shapes.TaskSerializer
     filterset_class = filters.TaskRows
     write_serializers = {"create": shapes.TaskCreate, "partial_update": shapes.TaskChange}
@@ -51,9 +51,14 @@ class TaskViewSet(ListModelMixin, RetrieveModelMixin, WorkflowRows):
     def create(self, request: Request) -> Response:
         values = self.given(request)
         project = project_named(request, values.pop("project"))
-        made = tasks.create(
-            project_id=project.pk, phase_number=values.pop("phase"), actor=self.writer(project.pk), **values
-        )
+        column = values.pop("column", "ready")
+        if column == "backlog" and not values.get("manual_block"):
+            values["manual_block"] = "Not started on purpose; let it go on when it may be claimed."
+        actor = self.writer(project.pk)
+        with transaction.atomic():
+            made = tasks.create(project_id=project.pk, phase_number=values.pop("phase"), actor=actor, **values)
+            if column == "in_progress":
+                board.move(project_id=project.pk, task_id=made.pk, column="in_progress", actor=actor)
         return self.shown(made.pk, created=True)
 
     @extend_schema(request=shapes.TaskChange, responses=shapes.TaskSerializer)
@@ -121,6 +126,20 @@ class TaskViewSet(ListModelMixin, RetrieveModelMixin, WorkflowRows):
         values = self.given(request, shapes.Move)
         places = {f"{name}_id": values.pop(name) for name in ("after", "before") if name in values}
         return self._done(board.move, **places, **values)
+
+    @extend_schema(request=shapes.Bulk, responses=shapes.BulkOutcomes)
+    @action(detail=False, methods=["post"], filterset_class=None, search_fields=(), ordering_fields=())
+    def bulk(self, request: Request) -> Response:
+        """The same change to up to 200 tasks of one project; each stands for itself."""
+        values = self.given(request, shapes.Bulk)
+        ids = [int(one.removeprefix("task-")) for one in values.pop("ids")]
+        wanted = bulk.Change(**values)
+        projects = set(Task.objects.filter(pk__in=ids, project__in=visible(request)).values_list("project", flat=True))
+        if len(projects) != 1:
+            raise not_found("Tasks", ids[0], suggestion="Name tasks of one project of yours.")
+        project_id = projects.pop()
+        done = bulk.apply(project_id=project_id, task_ids=ids, change=wanted, actor=self.writer(project_id))
+        return Response(shapes.BulkOutcomes({"results": done}).data)
 
     @extend_schema(parameters=[_ID], methods=["get"], responses=shapes.NoteSerializer(many=True))
     @extend_schema(

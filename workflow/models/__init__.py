@@ -2,15 +2,18 @@
 
 from workflow.models.activity import Event
 from workflow.models.agents import OBSERVATIONS, Agent, Gate, Message
-from workflow.models.projects import ActiveProject, DoneDefinition, Membership, Phase, Project
+from workflow.models.projects import ActiveProject, DoneDefinition, Membership, Phase, Project, SavedView
 from workflow.models.tasks import CLOSED, POSITION_GAP, Dependency, Evidence, Note, Priority, Status, Task, open_blocker
+from workflow.models.webhooks import KINDS, Delivery, Webhook
 
 __all__ = [
     "CLOSED",
+    "KINDS",
     "OBSERVATIONS",
     "POSITION_GAP",
     "ActiveProject",
     "Agent",
+    "Delivery",
     "Dependency",
     "DoneDefinition",
     "Event",
@@ -22,7 +25,9 @@ __all__ = [
     "Phase",
     "Priority",
     "Project",
+    "SavedView",
     "Status",
     "Task",
+    "Webhook",
     "open_blocker",
 ]

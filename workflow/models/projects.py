@@ -150,6 +150,25 @@ class DoneDefinition(models.Model):
         return self.text
 
 
+class SavedView(models.Model):
+    """Filters of a board that a person keeps under a name; `query` is the part of its address after `?`."""
+
+    project = models.ForeignKey(Project, models.CASCADE, related_name="saved_views")
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE, related_name="+")
+    name = models.CharField(max_length=60)
+    query = models.TextField(blank=True)
+
+    class Meta:
+        ordering = ["name", "id"]
+        constraints = [
+            models.UniqueConstraint(fields=["project", "user", "name"], name="one_saved_view_per_name"),
+            models.CheckConstraint(condition=~Q(name=""), name="saved_view_has_a_name"),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
 class ActiveProject(models.Model):
     """The project `set_project` chose for an agent of a key."""
 

@@ -95,6 +95,14 @@ class Task(models.Model):
         settings.AUTH_USER_MODEL, models.SET_NULL, null=True, blank=True, related_name="created_tasks"
     )
     assigned_agent = models.ForeignKey(Agent, models.SET_NULL, null=True, blank=True, related_name="tasks")
+    reserved_for = models.ForeignKey(
+        Agent,
+        models.SET_NULL,
+        null=True,
+        blank=True,
+        related_name="reserved",
+        help_text="Only this agent may claim it; nobody: everybody may.",
+    )
     result = models.TextField(blank=True)
     attempts = models.PositiveIntegerField(default=0, help_text="Leases that expired.")
     iteration = models.PositiveIntegerField(default=1, help_text="Grows when a review sends it back.")

@@ -31,6 +31,19 @@ class Board:
     truncated: Mapping[str, bool]
 
 
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """How many tasks stand in each column, and how many of all are failed or blocked."""
+
+    columns: Mapping[str, int]
+    failed: int
+    blocked: int
+
+    @property
+    def total(self) -> int:
+        return sum(self.columns.values())
+
+
 def column_of(status: str) -> str | None:
     """The column a (current) status stands in; None for cancelled, which is hidden."""
     return {
@@ -41,6 +54,29 @@ def column_of(status: str) -> str | None:
         Status.FAILED: "review",
         Status.DONE: "done",
     }.get(Status(status))
+
+
+_BEFORE_EVERYTHING = 10**16
+
+
+def place(card: Card) -> str:
+    """Where a card stands in its column, as a text that sorts so: boosted first, then by position; done newest first.
+
+    The same order as `in_column`.
+    """
+    if card.status == Status.DONE:
+        done = round(card.completed_at.timestamp() * 1e6) if card.completed_at else 0
+        return f"{_BEFORE_EVERYTHING - done:017d}.{_BEFORE_EVERYTHING - card.pk:017d}"
+    return f"{0 if card.boosted else 1}{card.position + _BEFORE_EVERYTHING:017d}.{card.pk:017d}"
+
+
+def _after(column: str, last: Task) -> Q:
+    """Stands behind `last` in its column."""
+    if column == "done":
+        same = Q(completed_at=last.completed_at, pk__lt=last.pk)
+        return Q(completed_at__lt=last.completed_at) | same
+    behind = Q(position__gt=last.position) | Q(position=last.position, pk__gt=last.pk)
+    return Q(boosted=last.boosted) & behind | (Q(boosted=False) if last.boosted else Q())
 
 
 def _ran_out(at: datetime, *, has_blocker: bool) -> Q:
@@ -85,6 +121,41 @@ def fingerprint(*, project_id: int) -> tuple[object, ...]:
         return (project_id, *cursor.fetchone())
 
 
+def counts(*, tasks: QuerySet[Task], at: datetime) -> Counts:
+    """Exact numbers of the columns of `tasks`. One query."""
+    waits = Q(open_blocker()) | ~Q(manual_block="")
+    annotated: Any = with_status(tasks, at)
+    statuses = (
+        annotated.exclude(status=Status.CANCELLED)
+        .order_by()
+        .values_list("current_status")
+        .annotate(
+            n=Count("pk"),
+            waiting=Count("pk", filter=~Q(status=Status.DONE) & waits),
+        )
+    )
+    columns = dict.fromkeys(COLUMN_NAMES, 0)
+    failed = blocked = 0
+    for status, number, waiting in statuses:
+        column = column_of(status)
+        if column is not None:
+            columns[column] += number
+        blocked += waiting
+        failed += number if status == Status.FAILED else 0
+    return Counts(columns, failed, blocked)
+
+
+def more(
+    *, tasks: QuerySet[Task], column: str, after: Task | None, limit: int, at: datetime | None = None
+) -> list[Card]:
+    """The next cards of a column behind `after` (None: from its head). Two queries."""
+    now = at or timezone.now()
+    chosen = in_column(with_status(tasks, now), column, now)
+    if after is not None:
+        chosen = chosen.filter(_after(column, after))
+    return with_blockers(list(chosen.values_list(*COLUMNS)[:limit]))
+
+
 def board(
     *,
     project: Project,
@@ -96,39 +167,21 @@ def board(
     """The board of a project, or of a filtered part of its `tasks`. Seven queries whatever the number of tasks."""
     now = at or timezone.now()
     shown = Task.objects.filter(project=project) if tasks is None else tasks
-    waits = Q(open_blocker()) | ~Q(manual_block="")
-    annotated: Any = with_status(shown, now)
-    statuses = (
-        annotated.exclude(status=Status.CANCELLED)
-        .order_by()
-        .values_list("current_status")
-        .annotate(
-            n=Count("pk"),
-            waiting=Count("pk", filter=~Q(status=Status.DONE) & waits),
-        )
-    )
-    counts = dict.fromkeys(COLUMN_NAMES, 0)
-    failed = blocked = 0
-    for status, number, waiting in statuses:
-        column = column_of(status)
-        if column is not None:
-            counts[column] += number
-        blocked += waiting
-        failed += number if status == Status.FAILED else 0
+    seen = counts(tasks=shown, at=now)
     rows = {}
     for column in COLUMN_NAMES:
         most = max_done if column == "done" else max_cards
         chosen = in_column(with_status(shown, now), column, now)
-        rows[column] = list(chosen.values_list(*COLUMNS)[:most]) if counts[column] else []
+        rows[column] = list(chosen.values_list(*COLUMNS)[:most]) if seen.columns[column] else []
     cards = iter(with_blockers([row for column in COLUMN_NAMES for row in rows[column]]))
     columns = {column: [next(cards) for _ in rows[column]] for column in COLUMN_NAMES}
     return Board(
         project=project,
         columns=columns,
-        counts=counts,
-        total=sum(counts.values()),
-        failed=failed,
-        blocked=blocked,
+        counts=seen.columns,
+        total=seen.total,
+        failed=seen.failed,
+        blocked=seen.blocked,
         limits={column: project.limit_of(column) for column in COLUMN_NAMES},
-        truncated={column: counts[column] > len(columns[column]) for column in COLUMN_NAMES},
+        truncated={column: seen.columns[column] > len(columns[column]) for column in COLUMN_NAMES},
     )

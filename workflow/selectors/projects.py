@@ -3,11 +3,11 @@
 from typing import Any
 
 from django.contrib.auth import get_user_model
-from django.db.models import Count, Exists, OuterRef, Q, QuerySet
+from django.db.models import Count, Exists, OuterRef, Q, QuerySet, Subquery
 
 from devflow.errors import invalid, not_found
 from devflow.ports import KeyScope
-from workflow.models import ActiveProject, Membership, Phase, Project, Status
+from workflow.models import ActiveProject, Event, Membership, Phase, Project, Status
 
 LISTED = 20
 """How many slugs an ambiguous call is told."""
@@ -106,3 +106,34 @@ def _has_role(user_id: int, project_id: int, roles: list[str]) -> bool:
     owner = get_user_model()._default_manager.filter(pk=user_id, is_active=True)
     member = Membership.objects.filter(user=OuterRef("pk"), project_id=project_id, role__in=roles)
     return owner.filter(Q(is_superuser=True) | Q(Exists(member))).exists()
+
+
+def reachable(user: Any) -> QuerySet[Project]:
+    """The projects a person may open the settings of: those they see, and archived ones they administer."""
+    if user.is_superuser:
+        return Project.objects.order_by("name", "pk")
+    mine = Membership.objects.filter(user=user)
+    kept = mine.filter(role=Membership.Role.ADMIN).values("project")
+    open_ones = Q(archived_at__isnull=True, pk__in=mine.values("project"))
+    return Project.objects.filter(open_ones | Q(pk__in=kept)).order_by("name", "pk")
+
+
+def with_counts(projects: QuerySet[Project], *, user: Any) -> QuerySet[Project]:
+    """`projects` with `open_tasks`, `running_tasks`, `done_tasks`, `last_event_at` and the `role` of that person."""
+    newest = Event.objects.filter(project=OuterRef("pk")).order_by("-pk").values("at")[:1]
+    role = Membership.objects.filter(project=OuterRef("pk"), user=user).values("role")[:1]
+    counts = {
+        "open_tasks": [Status.PENDING, Status.READY, Status.REVIEW, Status.FAILED],
+        "running_tasks": [Status.IN_PROGRESS],
+        "done_tasks": [Status.DONE],
+    }
+    return projects.annotate(
+        **{name: Count("tasks", filter=Q(tasks__status__in=statuses)) for name, statuses in counts.items()},
+        last_event_at=Subquery(newest),
+        role=Subquery(role),
+    )
+
+
+def may_create(user: Any) -> bool:
+    """Whether a person may make projects: superusers, and whom the admin gives that right."""
+    return bool(user.has_perm("workflow.add_project"))

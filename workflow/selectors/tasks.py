@@ -16,7 +16,8 @@ from workflow.models import Dependency, Priority, Status, Task, open_blocker
 COLUMNS = (
     "pk", "ref", "subject", "description", "phase__number", "current_status", "priority", "boosted", "tags",
     "assigned_agent__name", "created_at", "manual_block", "iteration", "attempts", "lease_expires_at", "version",
-    "completed_at", "created_by",
+    "completed_at", "created_by", "position", "parent_id", "parent__subject",
+    "reserved_for__name",
 )  # fmt: skip
 
 
@@ -55,6 +56,10 @@ class Card:
     version: int
     completed_at: datetime | None
     created_by: str
+    position: int
+    epic: int | None
+    epic_subject: str | None
+    reserved_for: str | None
     blockers: tuple[Blocker, ...] = ()
 
     @property

@@ -7,8 +7,10 @@ from typing import Any
 from urllib.parse import quote
 
 from devflow.actors import Actor
-from devflow.events import LiveEvent, bus
+from devflow.events import REJOINED, LiveEvent, bus
 from workflow.models import Event, Phase, Project, Task
+
+MOST_NOTICES = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,10 @@ def record(
 
 
 def record_tasks(*, entries: Iterable[Entry], actor: Actor) -> None:
-    """Append the Events of many tasks in one statement. Each task needs its `project` loaded."""
+    """Append the Events of many tasks in one statement. Each task needs its `project` loaded.
+
+    Past `MOST_NOTICES` the listeners of a project are told once to look at everything anew.
+    """
     entries = list(entries)
     if not entries:
         return
@@ -86,6 +91,10 @@ def record_tasks(*, entries: Iterable[Entry], actor: Actor) -> None:
         )
         for entry in entries
     )
+    if len(rows) > MOST_NOTICES:
+        for project in {entry.task.project for entry in entries}:
+            bus.publish(LiveEvent(REJOINED, project.pk, uris=(f"devflow://board/{project.slug}",)))
+        return
     for entry, row in zip(entries, rows, strict=True):
         task = entry.task
         uris = (f"devflow://board/{task.project.slug}", f"devflow://task/{task.public_id}")

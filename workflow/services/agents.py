@@ -120,6 +120,7 @@ def retire(*, project_id: int, agent_id: int, actor: Actor) -> Agent:
         held = list(Task.objects.filter(assigned_agent=agent, status=Status.IN_PROGRESS, lease_token__isnull=False))
         for task in held:
             claims.release(project_id=project_id, task_id=task.pk, actor=actor, reason=f"{agent.name} was retired")
+        Task.objects.filter(reserved_for=agent).update(reserved_for=None)
         agent.retired_at = timezone.now()
         agent.save(update_fields=["retired_at"])
         activity.record(

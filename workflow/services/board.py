@@ -62,7 +62,8 @@ def move(
             moved = _change_column(task, target, actor=actor, reason=reason)
         task = locked_task(project_id=project_id, task_id=task_id)
     if after_id is not None or before_id is not None:
-        place(task, after_id=after_id, before_id=before_id, actor=actor)
+        first = _last_move(task) if moved.task is not task else None
+        place(task, after_id=after_id, before_id=before_id, actor=actor, part_of=first.pk if first else None)
     return Moved(task, moved.unblocked)
 
 
@@ -123,8 +124,18 @@ def _start_by_hand(task: Task, *, actor: Actor) -> Moved:
     return Moved(task)
 
 
-def place(task: Task, *, actor: Actor, after_id: str | int | None = None, before_id: str | int | None = None) -> None:
-    """Put a locked card right after one card, or right before another, of the same project. Raises `not_found`."""
+def place(
+    task: Task,
+    *,
+    actor: Actor,
+    after_id: str | int | None = None,
+    before_id: str | int | None = None,
+    part_of: int | None = None,
+) -> None:
+    """Put a locked card right after one card, or right before another, of the same project. Raises `not_found`.
+
+    `part_of`: the Event of the move to another column this is the end of; undo takes back both.
+    """
     neighbour = after_id if after_id is not None else before_id
     if neighbour is None or task_number(neighbour) == task.pk:
         return
@@ -135,7 +146,12 @@ def place(task: Task, *, actor: Actor, after_id: str | int | None = None, before
     if position is not None and position != task.position:
         made = change(task, position=position)
         activity.record(
-            kind="task.reordered", project=task.project, actor=actor, task=task, before=made.before, after=made.after
+            kind="task.reordered",
+            project=task.project,
+            actor=actor,
+            task=task,
+            before=made.before,
+            after=made.after | ({"part_of": part_of} if part_of else {}),
         )
 
 
@@ -168,10 +184,14 @@ def _renumber(project_id: int) -> None:
 def undo_last_move(*, project_id: int, task_id: str | int, actor: Actor) -> Moved:
     """Take back the last move of a task. Raises as `undo` does, `conflict` where there is nothing to take back."""
     task = locked_task(project_id=project_id, task_id=task_id)
-    last = Event.objects.filter(task=task).filter(Q(kind__in=MOVES) | Q(kind="task.undone")).order_by("-pk").first()
+    last = _last_move(task)
     if last is None or last.kind == "task.undone":
         raise conflict(f"{task.public_id} has no move to take back.")
     return undo(project_id=project_id, event_id=last.pk, actor=actor)
+
+
+def _last_move(task: Task) -> Event | None:
+    return Event.objects.filter(task=task).filter(Q(kind__in=MOVES) | Q(kind="task.undone")).order_by("-pk").first()
 
 
 @transaction.atomic
@@ -191,6 +211,8 @@ def undo(*, project_id: int, event_id: int, actor: Actor) -> Moved:
         )
     task = locked_task(project_id=project_id, task_id=event.task_id)
     before, after = event.before, event.after
+    if first := Event.objects.filter(task=task, pk=after.get("part_of")).first():
+        before, after = {**before, **first.before}, {**first.after, **after}
     if task.version != after.get("version"):
         raise conflict(
             f"{task.public_id} changed since that move; it cannot be taken back.",

@@ -106,7 +106,7 @@ def _take_first(*, phase: Phase, agent_id: int, session: str, now: datetime) -> 
                    started_at = COALESCE(started_at, %s), updated_at = %s, version = version + 1
              WHERE status = 'ready' AND lease_token IS NULL AND id = (
                    SELECT id FROM workflow_task
-                    WHERE phase_id = %s AND status = 'ready'
+                    WHERE phase_id = %s AND status = 'ready' AND (reserved_for_id IS NULL OR reserved_for_id = %s)
                     ORDER BY boosted DESC, priority, position, ready_since, id
                     LIMIT 1 {skip})
          RETURNING id
@@ -121,6 +121,7 @@ def _take_first(*, phase: Phase, agent_id: int, session: str, now: datetime) -> 
                 adapt(now),
                 adapt(now),
                 phase.pk,
+                agent_id,
             ],
         )
         row = cursor.fetchone()
@@ -165,6 +166,11 @@ def start(*, project_id: int, task_id: str | int, actor: Actor, lease_token: str
         task = locked_task(project_id=project_id, task_id=task_id)
     if task.status not in (Status.READY, Status.IN_PROGRESS):
         raise illegal(task, "in_progress")
+    if task.reserved_for is not None and task.reserved_for_id != agent_id:
+        raise conflict(
+            f"{task.public_id} is reserved for {task.reserved_for.name}.",
+            suggestion="Claim another one with claim_task, or ask for it with send_message_to_agent.",
+        )
     if task.status == Status.READY and wip_is_full(phase=task.phase, project=task.project, now=now):
         raise conflict(
             "The column in progress is full.",

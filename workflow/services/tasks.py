@@ -9,10 +9,11 @@ from django.db.models import F
 from django.utils import timezone
 
 from devflow.actors import Actor
-from devflow.errors import conflict, invalid
+from devflow.errors import conflict, invalid, not_found
 from workflow.models import (
     CLOSED,
     POSITION_GAP,
+    Agent,
     Dependency,
     DoneDefinition,
     Evidence,
@@ -185,6 +186,37 @@ def edit(
             readiness.entry_changed(phase=left, actor=actor)
             readiness.entry_changed(phase=task.phase, actor=actor)
         task.refresh_from_db(fields=["status", "version", "ready_since"])
+    return task
+
+
+@transaction.atomic
+def reserve(*, project_id: int, task_id: str | int, agent: str, actor: Actor, version: int | None = None) -> Task:
+    """Let only one agent (by name) claim a task, or everybody again (an empty name).
+
+    Raises `not_found` for an agent this project does not have, `conflict` for a closed or claimed task.
+    """
+    task = locked_task(project_id=project_id, task_id=task_id)
+    check_version(task, version)
+    if task.status in CLOSED or task.lease_token is not None:
+        raise conflict(
+            f"{task.public_id} is {task.status.replace('_', ' ')}; only an open, unclaimed task waits for somebody."
+        )
+    chosen = None
+    if agent:
+        chosen = Agent.objects.filter(project_id=project_id, name=agent, retired_at=None).first()
+        if chosen is None:
+            raise not_found("Agent", agent, suggestion="The agents page lists those of this project.")
+    if task.reserved_for_id == (chosen.pk if chosen else None):
+        return task
+    made = change(task, reserved_for_id=chosen.pk if chosen else None)
+    activity.record(
+        kind="task.reserved" if chosen else "task.unreserved",
+        project=task.project,
+        actor=actor,
+        task=task,
+        before=made.before,
+        after=made.after,
+    )
     return task
 
 

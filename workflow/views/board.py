@@ -1,100 +1,21 @@
-"""The board: five columns that follow what happens."""
+"""The board: five columns that follow what happens, in lanes where somebody wants them."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from typing import Any
 
 from django.contrib import messages
-from django.db.models import Count
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseBadRequest
 from django.shortcuts import redirect, render
-from django.utils import timezone
-from django.views.decorators.http import require_http_methods, require_safe
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from devflow.errors import DevFlowError
-from workflow.forms import NewTask
-from workflow.models import Note, Phase, Project
+from workflow.forms import NewTask, ViewName
+from workflow.models import Project, SavedView, Task
+from workflow.selectors import activity, filters
 from workflow.selectors import board as board_selectors
-from workflow.selectors.tasks import Card
-from workflow.services import tasks
+from workflow.selectors.filters import TaskFilter
+from workflow.services import tasks, views
+from workflow.views import cards
 from workflow.views.shell import may_write, page, person_of, project_named, project_of
-
-TITLES = {
-    "backlog": "Backlog",
-    "ready": "Ready",
-    "in_progress": "In progress",
-    "review": "Review",
-    "done": "Done",
-}
-EMPTY = {
-    "backlog": "Nothing waits. Tasks with open blockers appear here.",
-    "ready": "Nothing to claim. Add a task, or let an agent plan some.",
-    "in_progress": "Nobody is at work. Connect a client: it calls claim_task.",
-    "review": "Nothing waits for a person.",
-    "done": "Nothing is finished yet.",
-}
-RING = 54.0
-"""Length of the ring round an agent's initials, as the template draws it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """A card with what only the page shows: its phase, its notes, and how much of its lease is left (0..RING)."""
-
-    card: Card
-    phase: Phase | None
-    hue: int
-    notes: int
-    ring: float
-    soon: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    name: str
-    title: str
-    cards: list[Shown]
-    count: int
-    limit: int | None
-    truncated: bool
-    empty: str
-
-    @property
-    def is_full(self) -> bool:
-        return self.limit is not None and self.count >= self.limit
-
-
-def _shown(card: Card, phases: Mapping[int, Phase], notes: Mapping[int, int], now: datetime) -> Shown:
-    phase = phases.get(card.phase)
-    ring, soon = 0.0, False
-    if card.lease_expires_at is not None and card.status == "in_progress":
-        left = card.lease_expires_at - now
-        whole = phase.lease if phase else timedelta(minutes=30)
-        ring = round(RING * min(1.0, max(0.0, left / whole)), 1)
-        soon = left < timedelta(minutes=5)
-    return Shown(card, phase, (card.phase - 1) % 5 + 1, notes.get(card.pk, 0), ring, soon)
-
-
-def columns_of(project: Project) -> tuple[board_selectors.Board, list[Column]]:
-    """The board as the page draws it. Nine queries whatever the number of tasks."""
-    now = timezone.now()
-    board = board_selectors.board(project=project, at=now)
-    phases = {phase.number: phase for phase in Phase.objects.filter(project=project)}
-    shown = [card.pk for cards in board.columns.values() for card in cards]
-    counted = Note.objects.filter(task__in=shown).order_by().values_list("task").annotate(n=Count("pk"))
-    notes = dict(counted)
-    return board, [
-        Column(
-            name=name,
-            title=TITLES[name],
-            cards=[_shown(card, phases, notes, now) for card in cards],
-            count=board.counts[name],
-            limit=board.limits[name],
-            truncated=board.truncated[name],
-            empty=EMPTY[name],
-        )
-        for name, cards in board.columns.items()
-    ]
 
 
 @page
@@ -108,20 +29,99 @@ def first(request: HttpRequest) -> HttpResponse:
 @page
 @require_http_methods(["GET", "HEAD", "POST"])
 def board(request: HttpRequest, slug: str) -> HttpResponse:
-    """The page, its columns alone for a request of the page's own script, and the form for a new task."""
+    """The page, its board alone for a request of the page's own script, and the form for a new task."""
     project, projects = project_named(request, slug)
     writes = may_write(request, project)
-    phases = list(Phase.objects.filter(project=project))
-    form = NewTask(request.POST or None, phases=phases)
+    phases = cards.phases_of(project)
+    form = NewTask(request.POST or None, phases=list(phases.values()))
     if request.method == "POST" and writes and form.is_valid() and _created(request, project, form):
         return redirect("board", project.slug)
     status = 403 if request.method == "POST" and not writes else 422 if request.method == "POST" else 200
-    state, columns = columns_of(project)
-    context = {"project": project, "board": state, "columns": columns}
+    context = _drawn(project, phases, TaskFilter.of(request.GET)) | {
+        "may_write": writes,
+        "phases": phases,
+        "saved": list(SavedView.objects.filter(project=project, user=request.user.pk)),
+    }
     if request.headers.get("HX-Request"):
-        return render(request, "workflow/_columns.html", context)
-    context |= {"projects": projects, "form": form, "may_write": writes, "phases": phases, "here": "board"}
+        return render(request, "workflow/_board.html", context)
+    context |= {"projects": projects, "form": form, "here": "board"}
     return render(request, "workflow/board.html", context, status=status)
+
+
+def _drawn(project: Project, phases: cards.Phases, wanted: TaskFilter) -> dict[str, Any]:
+    seq = activity.newest(project_id=project.pk)  # before the board is read: what comes later is told later
+    state, lanes = cards.lanes_of(project, phases, wanted)
+    names = {number: phase.name for number, phase in phases.items()}
+    return {
+        "project": project,
+        "seq": seq,
+        "board": state,
+        "lanes": lanes,
+        "wanted": wanted,
+        "choices": filters.choices(project_id=project.pk, phases=names),
+        "chips": [(name, value, _said(name, value, names), wanted.without(name, value).query())
+                  for name, value in wanted.pairs() if name != "lanes"],
+        "lane_kinds": filters.LANES,
+        "everything": bool(state.total) or Task.objects.filter(project=project).exists(),
+    }  # fmt: skip
+
+
+def _said(name: str, value: str, phases: dict[int, str]) -> str:
+    """A condition as its chip says it."""
+    if name == "phase":
+        return phases.get(int(value), f"phase {value}")
+    if name == "agent":
+        return "nobody's" if value == filters.NOBODY else value
+    if name == "blocked":
+        return "blocked" if value == "yes" else "not blocked"
+    return f"“{value}”" if name == "q" else value
+
+
+@page
+@require_safe
+def more(request: HttpRequest, slug: str) -> HttpResponse:
+    """The next cards of a column, behind `?after=` (a task's number)."""
+    project, _ = project_named(request, slug)
+    column, after = request.GET.get("column", ""), request.GET.get("after", "")
+    if column not in cards.TITLES or not (after.isascii() and after.isdigit() and len(after) < 16):
+        return HttpResponseBadRequest("Name a column and the task the last card shows.")
+    wanted = TaskFilter.of(request.GET)
+    last = Task.objects.filter(project=project, pk=int(after)).first()
+    tasks_ = wanted.apply(Task.objects.filter(project=project))
+    found = board_selectors.more(tasks=tasks_, column=column, after=last, limit=cards.PAGE + 1)
+    context = {
+        "cards": cards.shown(found[: cards.PAGE], cards.phases_of(project)),
+        "more": len(found) > cards.PAGE,
+        "column": column,
+        "project": project,
+        "wanted": wanted,
+    }
+    return render(request, "workflow/_more.html", context)
+
+
+@page
+@require_POST
+def save_view(request: HttpRequest, slug: str) -> HttpResponse:
+    """Keep the filters of an address under a name, or drop those kept before."""
+    project, _ = project_named(request, slug)
+    form = ViewName(request.POST)
+    where = TaskFilter.of(request.GET).query()
+    if not form.is_valid():
+        messages.error(request, "A view needs a name of at most 60 characters.")
+    elif form.cleaned_data["forget"]:
+        views.forget(project_id=project.pk, user_id=int(request.user.pk or 0), name=form.cleaned_data["name"])
+    else:
+        try:
+            views.save(project_id=project.pk, user_id=int(request.user.pk or 0), query=where, **_name(form))
+        except DevFlowError as exc:
+            messages.error(request, f"{exc.message} {exc.suggestion}")
+    response = redirect("board", project.slug)
+    response["Location"] += f"?{where}" if where else ""
+    return response
+
+
+def _name(form: ViewName) -> dict[str, str]:
+    return {"name": form.cleaned_data["name"]}
 
 
 def _created(request: HttpRequest, project: Project, form: NewTask) -> bool:

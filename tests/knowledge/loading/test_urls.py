@@ -1,7 +1,8 @@
 import pytest
 
+from devflow.addresses import UrlError, is_allowed, normalise
 from devflow.errors import DevFlowError, ErrorCode
-from knowledge.indexing.urls import UrlError, check_url, is_allowed, normalise
+from knowledge.indexing.urls import check_url
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,143 @@
+"""What part of a board somebody looks at, as it stands in the page's address."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+from urllib.parse import urlencode
+
+from django.db.models import Q, QuerySet
+from django.http import QueryDict
+
+from workflow.models import Agent, Priority, Status, Task, open_blocker
+
+Lanes = Literal["", "phase", "epic", "agent", "priority"]
+LANES: tuple[Lanes, ...] = ("phase", "epic", "agent", "priority")
+NOBODY = "-"
+"""The agent of tasks that nobody holds."""
+MOST_VALUES = 50
+MAX_TEXT = 200
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFilter:
+    """Phases by number, agents by name (`-`: nobody), priorities by name: one of each; tags: all; text: everywhere.
+
+    `blocked` True shows only blocked tasks, False only those that are not.
+    """
+
+    phases: tuple[int, ...] = ()
+    agents: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+    priorities: tuple[str, ...] = ()
+    blocked: bool | None = None
+    text: str = ""
+    lanes: Lanes = ""
+
+    @classmethod
+    def of(cls, given: QueryDict) -> "TaskFilter":
+        """Read an address. What cannot be meant is left out: an address is typed, shared and outlives its phases."""
+        names = {priority.label for priority in Priority}
+        phases = (one for one in _values(given, "phase") if one.isascii() and one.isdigit() and len(one) < 8)
+        lanes = str(given.get("lanes", ""))
+        return cls(
+            phases=tuple(int(one) for one in phases),
+            agents=_values(given, "agent"),
+            tags=_values(given, "tag"),
+            priorities=tuple(one for one in _values(given, "priority") if one in names),
+            blocked={"yes": True, "no": False}.get(str(given.get("blocked", ""))),
+            text=" ".join(str(given.get("q", "")).replace("\0", "").split())[:MAX_TEXT],
+            lanes=lanes if lanes in LANES else "",
+        )
+
+    @property
+    def is_empty(self) -> bool:
+        return self == TaskFilter(lanes=self.lanes)
+
+    def pairs(self) -> list[tuple[str, str]]:
+        """As an address writes it, in one fixed order: equal filters, equal addresses."""
+        found = [("phase", str(one)) for one in self.phases]
+        found += [("agent", one) for one in self.agents]
+        found += [("tag", one) for one in self.tags]
+        found += [("priority", one) for one in self.priorities]
+        if self.blocked is not None:
+            found.append(("blocked", "yes" if self.blocked else "no"))
+        if self.text:
+            found.append(("q", self.text))
+        if self.lanes:
+            found.append(("lanes", self.lanes))
+        return found
+
+    def query(self) -> str:
+        """The part of an address after `?`; empty where everything is shown."""
+        return urlencode(self.pairs())
+
+    def without(self, name: str, value: str) -> "TaskFilter":
+        """The same without one of its conditions."""
+        if name == "blocked":
+            return replace(self, blocked=None)
+        if name == "q":
+            return replace(self, text="")
+        plural = {"phase": "phases", "agent": "agents", "tag": "tags", "priority": "priorities"}[name]
+        kept: Any = {plural: tuple(one for one in getattr(self, plural) if str(one) != value)}
+        return replace(self, **kept)
+
+    def apply(self, tasks: QuerySet[Task]) -> QuerySet[Task]:
+        """Those of `tasks` that are meant."""
+        wanted: Any = tasks
+        if self.phases:
+            wanted = wanted.filter(phase__number__in=self.phases)
+        if self.agents:
+            named = Q(assigned_agent__name__in=[one for one in self.agents if one != NOBODY])
+            wanted = wanted.filter(named | Q(assigned_agent=None) if NOBODY in self.agents else named)
+        if self.priorities:
+            wanted = wanted.filter(priority__in=[Priority.of(one) for one in self.priorities])
+        for tag in self.tags:
+            wanted = wanted.filter(tags__has=tag)
+        if self.blocked is not None:
+            waits = (Q(open_blocker()) | ~Q(manual_block="")) & ~Q(status__in=[Status.DONE, Status.CANCELLED])
+            wanted = wanted.filter(waits if self.blocked else ~waits)
+        if self.text:
+            wanted = wanted.filter(_mentions(self.text))
+        found: QuerySet[Task] = wanted
+        return found
+
+
+def _values(given: QueryDict, name: str) -> tuple[str, ...]:
+    found = (str(one).replace("\0", "").strip()[:200] for one in given.getlist(name)[:MOST_VALUES])
+    return tuple(dict.fromkeys(one for one in found if one))
+
+
+def _mentions(text: str) -> Q:
+    """Every word in the subject, the description or a tag; a number also as the task's own."""
+    found = Q()
+    for word in text.split():
+        either = Q(subject__icontains=word) | Q(description__icontains=word) | Q(tags__icontains=word)
+        number = word.removeprefix("#").removeprefix("task-")
+        if number.isascii() and number.isdigit() and len(number) < 10:
+            either |= Q(ref=int(number)) if not word.startswith("task-") else Q(pk=int(number))
+        found &= either
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """What the filter menu offers: (value, label) of each kind."""
+
+    phases: list[tuple[str, str]] = field(default_factory=list)
+    agents: list[tuple[str, str]] = field(default_factory=list)
+    tags: list[tuple[str, str]] = field(default_factory=list)
+    priorities: list[tuple[str, str]] = field(default_factory=list)
+
+
+def choices(*, project_id: int, phases: Mapping[int, str]) -> Choices:
+    """Everything the open tasks of a project can be narrowed by. Two queries."""
+    rows = Task.objects.filter(project_id=project_id)
+    agents = Agent.objects.filter(project_id=project_id).values_list("name", flat=True)[:200]
+    tags = rows.exclude(tags=[]).order_by().values_list("tags", flat=True).distinct()[:2000]
+    named = sorted({tag for some in tags for tag in some}, key=str.casefold)
+    return Choices(
+        phases=[(str(number), name) for number, name in phases.items()],
+        agents=[(NOBODY, "nobody"), *((name, name) for name in sorted(agents, key=str.casefold))],
+        tags=[(tag, tag) for tag in named[:200]],
+        priorities=[(one.label, one.label) for one in Priority],
+    )
