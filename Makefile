@@ -11,7 +11,7 @@ PYTEST := $(BIN)/python -m pytest
 SCRATCH := env DEVFLOW_HOME=$(CURDIR)/$(TOOLS)/home
 
 .DEFAULT_GOAL := help
-.PHONY: help run up-scale test e2e conformance bench soak check check-style check-types check-imports check-templates \
+.PHONY: help run up-scale test e2e conformance bench screenshots soak check check-style check-types check-imports check-templates \
 	check-migrations docs lock clean
 
 help: ## show the targets
@@ -36,8 +36,12 @@ conformance: $(VENV)/dev.stamp $(TOOLS)/node.stamp ## run the MCP conformance su
 	$(PYTEST) tests/conformance
 
 bench: $(VENV)/bench.stamp ## measure, and write docs/benchmarks.md
-	@deploy/provide postgresql redis-server python3.11-doc
+	@deploy/provide postgresql redis-server python3.11-doc chromium
 	$(BIN)/python -m bench
+
+screenshots: $(VENV)/bench.stamp ## take pictures of every page, into docs/images
+	@deploy/provide chromium
+	$(BIN)/python -m bench.screenshots
 
 soak: $(VENV)/bench.stamp ## load a server for a long time and look for leaks
 	$(BIN)/python -m bench.soak

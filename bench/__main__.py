@@ -11,7 +11,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bench import documentation, idle, knowledge, processes, retrieval, start, throughput, where, workflow
+from bench import board, documentation, idle, knowledge, processes, retrieval, start, throughput, where, workflow
 from devflow import throwaway
 
 PAGE = processes.ROOT / "docs" / "benchmarks.md"
@@ -42,6 +42,7 @@ SECTIONS: dict[str, tuple[str, Callable[[Path], str]]] = {
     "throughput": ("A trivial tool through the whole pipeline", throughput.run),
     "where": ("Where one call's time goes", where.run),
     "workflow": ("Tasks: create, claim, board", _workflow),
+    "board": ("The board in a browser", board.run),
     "idle": ("Idle SSE connections", idle.run),
     "start": ("Start and memory", start.run),
     "retrieval": ("How well search finds", retrieval.run),

@@ -30,12 +30,6 @@ class ViewName(forms.Form):
     forget = forms.BooleanField(required=False)
 
 
-class Words(forms.Form):
-    """A note, a reason, or the feedback of a review."""
-
-    text = forms.CharField(max_length=10_000, required=False, widget=forms.Textarea(attrs={"rows": 3}))
-
-
 MAX_WORDS = 100_000
 
 
@@ -64,7 +58,7 @@ class ToAgents(forms.Form):
 class EditTask(forms.Form):
     """All a person can say of a task. `version` and `marks` tell what the edit began with."""
 
-    subject = forms.CharField(max_length=255)
+    subject = forms.CharField(label="Title", max_length=255)
     description = forms.CharField(
         max_length=MAX_WORDS,
         widget=forms.Textarea(attrs={"rows": 14}),

@@ -50,9 +50,6 @@ class SourceAdmin(Portable, ModelAdmin):
     )
     readonly_fields = tuple(set(fields) - set(EDITABLE))
 
-    class Media:
-        css: ClassVar = {"all": ["devflow/admin.css"]}
-
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         return SourceList
 

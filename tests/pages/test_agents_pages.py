@@ -46,7 +46,7 @@ def at_work(project: Project, name: str = "ada", *, seen: list[Any] = GOOD) -> T
     actor = an_agent(project, name)
     task = tasks.create(project_id=project.pk, phase_number=2, description=f"Work of {name}", actor=actor)
     claims.start(project_id=project.pk, task_id=task.pk, actor=actor)
-    Agent.objects.filter(pk=actor.agent_id).update(observations=seen, client="claude-code")
+    Agent.objects.filter(project=project, name=name).update(observations=seen, client="claude-code")
     return task
 
 
@@ -254,7 +254,7 @@ def test_the_activity_is_narrowed_in_the_address(mia: Client, project: Project) 
     mia.post("/agents/messages", {"to": "*", "text": "hello"})
 
     def kinds(query: str) -> set[tuple[str, str]]:
-        pks = shown(mia.get(f"/activity/?{query}"))
+        pks = [int(one) for one in shown(mia.get(f"/activity/?{query}"))]
         return set(Event.objects.filter(pk__in=pks).values_list("kind", "actor_name"))
 
     assert kinds("kind=task.noted") == {("task.noted", "mia")}

@@ -1,5 +1,9 @@
 """Static files: whole, cacheable, in parts where asked for, and never a stream."""
 
+import hashlib
+import json
+from pathlib import Path
+
 from django.test import Client
 
 SHEET = "/static/devflow/devflow.css"
@@ -30,3 +34,17 @@ def test_browsers_that_ask_for_the_usual_icon_find_it(client: Client) -> None:
     response = client.get("/favicon.ico")
     assert response.status_code == 302
     assert client.get(response.headers["Location"]).headers["Content-Type"] == "image/svg+xml"
+
+
+VENDORED = Path(__file__).parents[2] / "devflow" / "static" / "vendor"
+
+
+def test_what_others_wrote_is_what_they_published_and_carries_its_licence() -> None:
+    listed = json.loads((VENDORED / "manifest.json").read_text())
+    assert {folder.name for folder in VENDORED.iterdir() if folder.is_dir()} == {one["folder"] for one in listed}
+    for one in listed:
+        folder = VENDORED / one["folder"]
+        found = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir()}
+        assert found == one["files"], f"{one['package']} {one['version']}"
+        assert any(name.startswith("LICENSE") for name in found)
+        assert one["version"] in one["folder"]

@@ -137,6 +137,7 @@ def test_a_new_secret_is_shown_once(boss: Client, webhook: Webhook) -> None:
     assert "whsec_" not in text_of(boss.get(f"{PLACE}{webhook.pk}/"))
 
 
+@pytest.mark.django_db(transaction=True)
 def test_a_test_is_sent_and_its_page_shows_request_and_answer(
     boss: Client, project: Project, receiver: Receiver
 ) -> None:

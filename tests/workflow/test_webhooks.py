@@ -21,6 +21,9 @@ from workflow.services import deliveries, sending, tasks, transitions, webhooks
 
 from .scenes import made, refused
 
+# On PostgreSQL events are read once their transaction has committed.
+pytestmark = pytest.mark.django_db(transaction=True)
+
 HOUR = timedelta(hours=1)
 
 
@@ -613,7 +616,7 @@ def test_old_deliveries_are_deleted_and_waiting_ones_kept(
     assert list(Delivery.objects.values_list("status", flat=True)) == ["waiting"]
 
 
-def test_jobs_bring_a_message_by_themselves(transactional_db: None, receiver: Receiver) -> None:
+def test_jobs_bring_a_message_by_themselves(receiver: Receiver) -> None:
     from devflow import jobs
     from workflow.jobs import collect_webhooks
     from workflow.services import projects

@@ -1,21 +1,25 @@
 """The demo project: a small web shop in the middle of its work, made through the services like any other."""
 
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
+from typing import Any
 
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import Max, Min, Q
 from django.utils import timezone
 
 from devflow import actors
 from devflow.actors import Actor
 from devflow.ports import CallSeen
-from workflow.models import Agent, Project, Task
+from workflow.models import Agent, Event, Evidence, Message, Note, Project, Task
 from workflow.services import agents, claims, messages, phases, projects, tasks, transitions
 from workflow.services.rows import phase_numbered
 from workflow.services.tasks import Proof
 
 SLUG = "demo"
+TOOK = timedelta(days=9)
+LAST_CHANGE = timedelta(minutes=6)
+_TASK_TIMES = ("created_at", "updated_at", "ready_since", "started_at", "completed_at")
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +222,7 @@ class _Story:
         self._calls(self.ben, "claim_task", "get_my_task", "get_my_task", "update_task_status", failing=(1,))
         self._calls(self.ben, "claim_task", "get_messages", "add_task_note", "send_message_to_agent", seconds_ago=40)
         self._calls(self.vera, "get_phase_info", "get_tasks", "get_tasks", "review_task", "claim_task", "ack_message")
+        self._stretch()
         self._keep_leases()
 
     def _calls(self, actor: Actor, *tools: str, seconds_ago: int = 320, failing: tuple[int, ...] = ()) -> None:
@@ -237,6 +242,28 @@ class _Story:
                 for number, tool in enumerate(tools)
             ],
         )
+
+    def _stretch(self) -> None:
+        """Have it taken nine days instead of a second, each moment in its place, so that its charts say something."""
+        times = Event.objects.filter(project_id=self.project_id).aggregate(first=Min("at"), last=Max("at"))
+        first, last = times["first"], times["last"]
+        whole = max(last - first, timedelta(milliseconds=1))
+
+        def stretched(at: datetime | None) -> datetime | None:
+            return None if at is None else last - LAST_CHANGE - (last - at) / whole * TOOK
+
+        for rows, fields in (
+            (Event.objects.filter(project_id=self.project_id), ("at",)),
+            (Task.objects.filter(project_id=self.project_id), _TASK_TIMES),
+            (Note.objects.filter(task__project_id=self.project_id), ("created_at",)),
+            (Evidence.objects.filter(task__project_id=self.project_id), ("created_at",)),
+            (Message.objects.filter(project_id=self.project_id), ("delivered_at",)),
+        ):
+            found: list[Any] = list(rows)
+            for row in found:
+                for name in fields:
+                    setattr(row, name, stretched(getattr(row, name)))
+            rows.model._default_manager.bulk_update(found, fields)
 
     def _keep_leases(self) -> None:
         """Nobody calls for these agents: their leases last the first day, so that the board stays as it was made."""

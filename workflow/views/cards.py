@@ -1,13 +1,17 @@
 """Cards, columns and lanes as the board's templates draw them."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from threading import Lock
 
+from cachetools import LRUCache
 from django.db.models import Count
 from django.template.loader import render_to_string
 from django.utils import timezone
+from django.utils.safestring import SafeString
 
+from devflow.templatetags.look import ago
 from workflow.models import Note, Phase, Project, Task
 from workflow.selectors import board as board_selectors
 from workflow.selectors.filters import Lanes, TaskFilter
@@ -39,6 +43,10 @@ QUICK = frozenset({"backlog", "ready", "in_progress"})
 """Columns a task can be added to."""
 
 
+_drawing = Lock()
+_drawn: LRUCache[Hashable, SafeString] = LRUCache(4096)
+
+
 @dataclass(frozen=True, slots=True)
 class Shown:
     """A card with what only the page shows: its phase, its notes, where it stands, how long its lease is."""
@@ -67,6 +75,27 @@ class Shown:
     @property
     def soon(self) -> bool:
         return bool(self.whole) and self.left < SOON.total_seconds()
+
+    @property
+    def html(self) -> SafeString:
+        """Drawn once for everybody who may see it: a card's template costs more than reading it."""
+        key = self._looks()
+        with _drawing:
+            if (found := _drawn.get(key)) is not None:
+                return found
+        made = render_to_string("workflow/_card.html", {"shown": self})
+        with _drawing:
+            _drawn[key] = made
+        return made
+
+    def _looks(self) -> tuple[Hashable, ...]:
+        """Everything the template shows that can change while the task's version does not, and that."""
+        card = self.card
+        return (
+            *(card.pk, card.version, card.status, card.agent, card.reserved_for, card.epic_subject, card.blockers),
+            *(self.phase and self.phase.name, self.notes, self.lane, self.whole, self.left // 10),
+            ago(card.completed_at),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,11 +168,6 @@ def by_id(project: Project, wanted: TaskFilter, ids: Iterable[int]) -> list[Show
     now = timezone.now()
     tasks = wanted.apply(Task.objects.filter(project=project, pk__in=list(ids)))
     return shown(cards(with_status(tasks, now)), phases_of(project), wanted.lanes, at=now)
-
-
-def drawn(one: Shown) -> str:
-    """A card's HTML: the same for everybody who may see it."""
-    return render_to_string("workflow/_card.html", {"shown": one})
 
 
 def lanes_of(project: Project, phases: Phases, wanted: TaskFilter) -> tuple[board_selectors.Board, list[Lane]]:

@@ -160,7 +160,7 @@ class Live(AsyncWebsocketConsumer):
                 "column": one.column,
                 "lane": one.lane,
                 "place": one.place,
-                "html": cards.drawn(one),
+                "html": one.html,
             }
             for one in shown
         ]

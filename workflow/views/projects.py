@@ -81,7 +81,7 @@ def listed(request: HttpRequest) -> HttpResponse:
 def new(request: HttpRequest) -> HttpResponse:
     if not project_selectors.may_create(request.user):
         return refused(request, "Only an administrator makes projects. Ask one to make it and to add you.")
-    form = NewProject(request.POST or None)
+    form = NewProject(request.POST if request.method == "POST" else None)
     if request.method == "POST" and form.is_valid() and (made := _made(request, form)) is not None:
         messages.success(request, f"{made.name} was made.")
         request.session[SESSION_KEY] = made.slug

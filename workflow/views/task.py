@@ -85,6 +85,7 @@ def context_of(request: HttpRequest, row: Task) -> dict[str, Any]:
         "drawing": _drawing(graph) if 1 < len(graph.nodes) <= MOST_DRAWN else None,
         "children": _progress(row.children.all()),
         "calls": calls[:most],
+        "one_agent": len({call.agent for call in calls}) == 1,
         "more_calls": len(calls) > most and not every_call,
         "trail": trail(events[:EVENTS]),
         "more_events": len(events) > EVENTS,

@@ -118,7 +118,7 @@ def _answer(
 def import_project(request: HttpRequest) -> HttpResponse:
     if not project_selectors.may_create(request.user):
         return refused(request, "Only an administrator makes projects. Ask one to import it and to add you.")
-    form = ProjectFileChosen(request.POST or None, request.FILES or None)
+    form = ProjectFileChosen(*_sent(request))
     found: list[project_import.Reading] = []
 
     def look(data: bytes) -> tuple[Preview, dict[str, Any]]:
@@ -144,7 +144,7 @@ def import_tasks(request: HttpRequest, slug: str) -> HttpResponse:
     if project.archived_at is not None:
         return refused(request, f"{project.name} is archived. Bring it back first.")
     there = list(project_selectors.phases(project_id=project.pk))
-    form = TableChosen(request.POST or None, request.FILES or None, phases=there)
+    form = TableChosen(*_sent(request), phases=there)
     found: list[task_import.TableReading] = []
 
     def look(data: bytes) -> tuple[Preview, dict[str, Any]]:
@@ -171,6 +171,10 @@ def import_tasks(request: HttpRequest, slug: str) -> HttpResponse:
         "here": "projects",
     }
     return _answer(request, form, look, go, context)
+
+
+def _sent(request: HttpRequest) -> tuple[Any, ...]:
+    return (request.POST, request.FILES) if request.method == "POST" else ()
 
 
 def _columns(request: HttpRequest, form: forms.Form) -> list[str] | None:

@@ -3,7 +3,7 @@
 
 const QUIET_MS = 80;
 const SVG = "http://www.w3.org/2000/svg";
-const NODE = { width: 168, height: 44 };
+const NODE = { width: 164, height: 44 };
 
 const root = document.querySelector("[data-page]");
 const meanwhile = document.getElementById("meanwhile");
@@ -105,9 +105,13 @@ function made(name, attributes, ...children) {
   return element;
 }
 
-function cut(text, most) {
-  const letters = [...new Intl.Segmenter().segment(text)].map((one) => one.segment);
-  return letters.length > most ? `${letters.slice(0, most - 1).join("")}…` : text;
+/* Cuts a drawn text, at whole letters, to the width of its box. */
+function fit(label) {
+  const letters = [...new Intl.Segmenter().segment(label.textContent)].slice(0, 60).map((one) => one.segment);
+  while (letters.length && label.getComputedTextLength() > NODE.width - 24) {
+    letters.pop();
+    label.textContent = `${letters.join("")}…`;
+  }
 }
 
 function laid(nodes, edges, direction) {
@@ -137,7 +141,7 @@ function draw(box) {
   for (const edge of graph.edges()) svg.append(made("path", { class: "edge", d: line(graph.edge(edge).points), "marker-end": "url(#tip)" }));
   for (const node of nodes) {
     const { x, y } = graph.node(String(node.id));
-    const label = made("text", { x: 12, y: 18, class: "name" }, cut(node.subject, 21));
+    const label = made("text", { x: 12, y: 18, class: "name" }, node.subject);
     const state = made("text", { x: 12, y: 35, class: "state" }, `#${node.ref} ${node.status}`);
     const rect = made("rect", { ...NODE, rx: 8 });
     const title = made("title", {}, `#${node.ref} ${node.subject}: ${node.status}`);
@@ -146,6 +150,7 @@ function draw(box) {
     svg.append(node.steps ? made("a", { ...place, href: node.url }, ...inside) : made("g", place, ...inside));
   }
   box.replaceChildren(svg);
+  for (const label of svg.querySelectorAll(".name")) fit(label);
 }
 
 if (root) {

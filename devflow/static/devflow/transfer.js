@@ -33,6 +33,7 @@ function ready(form) {
     if (place) return location.assign(place);
     sending.hidden = true;
     if (request.status === 200) put(request.responseText);
+    else if (!request.status) complain("It could not be sent. If the file changed meanwhile, choose it again.");
     else if (request.status === 413) complain("The file is larger than the server takes.");
     else if (request.status === 403) complain("You may not do that, or the page has expired: reload it and try again.");
     else complain("The server did not take it. Try again in a moment.");
@@ -75,17 +76,21 @@ function ready(form) {
     else send("check");
   }
 
+  function forget() {
+    asked?.abort();
+    sending.hidden = true;
+    go.disabled = true;
+    preview.replaceChildren(); // what was said of another file
+  }
+
   check.hidden = true;
   go.disabled = !preview.querySelector("[data-good]");
   form.addEventListener("change", (event) => {
-    if (event.target === input) {
-      asked?.abort();
-      sending.hidden = true;
-      go.disabled = true;
-      preview.replaceChildren(); // what was said of another file
-    }
+    if (event.target === input) forget();
     look();
   });
+  input.addEventListener("click", () => (input.value = "")); // choosing the same file again is a choice, too
+  input.addEventListener("cancel", forget);
   form.addEventListener("submit", (event) => {
     event.preventDefault();
     if (go.disabled) look();

@@ -1,0 +1,126 @@
+"""Pictures of every page of a demo instance, in both schemes, for docs/images: `make screenshots`, or
+`python -m bench.screenshots NAME ...` for some.
+
+Pictures of one run are alike in size and content; times and counts on them move from run to run.
+"""
+
+import re
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from bench.board import CHROMIUM
+from bench.processes import ROOT
+from tests.running import RunningServer, running
+
+IMAGES = ROOT / "docs" / "images"
+WIDE = {"width": 1280, "height": 800}
+PHONE = {"width": 390, "height": 844}
+PAGES = {
+    "home": "/",
+    "board": "/board/demo/",
+    "board-lanes": "/board/demo/?lanes=phase",
+    "task": "/tasks/6/",
+    "review": "/tasks/8/",
+    "agents": "/agents/",
+    "agent": "/agents/2/",
+    "knowledge": "/knowledge/",
+    "search": "/knowledge/?q=how+do+tokens+rotate",
+    "memories": "/memories/",
+    "insights": "/insights/?days=30",
+    "activity": "/activity/",
+    "gateway": "/gateway/",
+    "connect": "/connect/",
+    "keys": "/keys/",
+    "projects": "/projects/",
+    "admin": "/admin/workflow/phase/",
+}
+_WITHOUT_PATHS = """(root) => {
+  const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (texts.nextNode()) texts.currentNode.data = texts.currentNode.data.replaceAll(root, "/opt/devflow");
+}"""
+ON_A_PHONE = ("home", "board", "task", "agents", "search")
+
+
+def main(*names: str) -> None:
+    """Take the pages named, or all."""
+    from playwright.sync_api import sync_playwright
+
+    IMAGES.mkdir(parents=True, exist_ok=True)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        running(Path(folder) / "home") as server,
+        sync_playwright() as playwright,
+    ):
+        _be_busy(server)
+        wanted = {name: path for name, path in PAGES.items() if not names or name in names}
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        state = _log_in(browser, server)
+        for scheme in ("light", "dark"):
+            _take(browser, server, state, wanted, scheme=scheme, viewport=WIDE, ending=f"-{scheme}")
+        phone = {name: path for name, path in wanted.items() if name in ON_A_PHONE}
+        _take(browser, server, state, phone, scheme="light", viewport=PHONE, ending="-phone")
+        browser.close()
+
+
+def _be_busy(server: RunningServer) -> None:
+    """Calls of three agents, so that the pages have something to show."""
+    calls = [
+        ("analyst-ada", "get_tasks", {}),
+        ("analyst-ada", "search_knowledge", {"query": "how do tokens rotate"}),
+        ("builder-ben", "get_my_task", {}),
+        ("builder-ben", "query_memories", {"query": "webhooks"}),
+        ("builder-ben", "get_messages", {}),
+        ("checker-vera", "get_kanban_board", {}),
+        ("checker-vera", "get_phase_info", {"phase_id": 99}),
+        ("checker-vera", "get_phase_info", {"phase_id": 2}),
+    ]
+    clients = {"analyst-ada": "claude-code", "builder-ben": "opencode", "checker-vera": "cursor"}
+    with httpx.Client(headers={"X-API-Key": server.key, "X-Project": "demo"}, timeout=60) as client:
+        for agent, tool, args in calls * 3:
+            headers = {"X-Agent-Id": agent, "User-Agent": clients[agent]}
+            client.post(f"{server.url}/mcp/execute", json={"tool": tool, "args": args}, headers=headers)
+
+
+def _log_in(browser: Any, server: RunningServer) -> Any:
+    password = re.search(r"admin / (\S+)", server.output)
+    if password is None:
+        raise RuntimeError("the server printed no login")
+    context = browser.new_context(base_url=server.url)
+    page = context.new_page()
+    page.goto("/login/")
+    page.get_by_label("User name").fill("admin")
+    page.get_by_label("Password").fill(password[1])
+    page.get_by_role("button", name="Log in").click()
+    page.wait_for_url(f"{server.url}/")
+    return context.storage_state()
+
+
+def _take(
+    browser: Any,
+    server: RunningServer,
+    state: Any,
+    pages: dict[str, str],
+    *,
+    scheme: str,
+    viewport: dict[str, int],
+    ending: str,
+) -> None:
+    context = browser.new_context(
+        base_url=server.url, storage_state=state, viewport=viewport, color_scheme=scheme, reduced_motion="reduce"
+    )
+    page = context.new_page()
+    for name, path in pages.items():
+        page.goto(path, wait_until="networkidle" if name == "insights" else "load")
+        if page.locator("[data-live]").count():
+            page.locator("#live[data-state=live]").wait_for(state="attached")
+        page.evaluate(_WITHOUT_PATHS, str(ROOT))
+        page.screenshot(path=IMAGES / f"{name}{ending}.png")
+    context.close()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
