@@ -148,7 +148,9 @@ class Standing:
         until = time.monotonic() + seconds
         for thread in self._threads:
             thread.join(max(0.0, until - time.monotonic()))
-        self._threads = []
+        self._threads = [thread for thread in self._threads if thread.is_alive()]
+        if not self._threads:
+            self._stopped.clear()  # a later call in this process is not one that has to stop
 
     def _run(self, woken: threading.Event) -> None:
         while not self._stopped.is_set():

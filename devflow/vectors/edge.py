@@ -99,7 +99,7 @@ class EdgeStore:
 
     def ping(self) -> str:
         with self._opening:
-            waiting = [name for name, one in self._open.items() if self._has_grown(one)]
+            waiting = [name for name, one in self._open.items() if self._has_grown(one) or one.is_building]
         graph = f", the graph of {', '.join(sorted(waiting))} is to be built" if waiting else ""
         return f"edge, {sum(self.count(name) for name in self.collections()):,} points{graph}"
 

@@ -147,6 +147,10 @@ class EdgeCollection:
                 self._flush()
 
     @property
+    def is_building(self) -> bool:
+        return self._since_copy is not None
+
+    @property
     def is_quiet(self) -> bool:
         return time.monotonic() - self._written_at > QUIET_SECONDS
 
@@ -179,6 +183,7 @@ class EdgeCollection:
     def compact(self) -> None:
         """Build the graphs in another process and swap the result in. One call at a time. Raises `StoreError`."""
         folder = self.folder / f"g{int(self._live.folder.name.removeprefix('g')) + 1}"
+        changed = self.changed
         try:
             with self._writer():
                 _need_room(self.folder)
@@ -189,6 +194,7 @@ class EdgeCollection:
             self._build(folder)
             self._swap(Shard.load(folder))
         except (OSError, StoreError) as exc:
+            self.changed += changed  # so that it is tried again
             raise StoreError(f"{self.folder.name} could not be compacted: {exc}") from exc
         finally:
             self._since_copy = None

@@ -1,14 +1,18 @@
 """The board's pages without a browser: what they show, to whom, and what they refuse."""
 
 import re
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.test import Client
+from django.utils import timezone
 
 from devflow.actors import SYSTEM
 from tests.pages.conftest import LogIn
 from workflow.models import Event, Project, SavedView, Task
+from workflow.selectors.board import place
+from workflow.selectors.tasks import cards, with_status
 from workflow.services import projects, tasks, views
 
 PARTIAL = {"HX-Request": "true"}
@@ -16,6 +20,11 @@ PARTIAL = {"HX-Request": "true"}
 
 def shown(page: Any) -> list[str]:
     return re.findall(r'class="card [a-z]+"\s+id="(task-[0-9]+)"', page.content.decode())
+
+
+def place_of(public_id: str) -> str:
+    (card,) = cards(with_status(Task.objects.filter(pk=public_id[5:]), timezone.now()))
+    return place(card)
 
 
 def add(project: Project, number: int, **more: Any) -> list[Task]:
@@ -48,19 +57,17 @@ def test_a_long_column_goes_on_behind_its_last_card(mia: Client, project: Projec
         for pk in Task.objects.filter(project=project, status="ready").order_by("position").values_list("pk", flat=True)
     ]
     assert [one for one in first if one in ready] == ready[:50]
-    page = mia.get(f"/board/shop/more?column=ready&after={ready[49][5:]}")
+    page = mia.get(f"/board/shop/more?column=ready&after={place_of(ready[49])}")
     assert shown(page) == ready[50:]
     assert "data-more" not in page.content.decode()
 
 
 def test_done_tasks_go_on_from_the_newest(mia: Client, project: Project) -> None:
-    from django.utils import timezone
-
     made = add(project, 55)
     now = timezone.now()
     for number, task in enumerate(made):
         Task.objects.filter(pk=task.pk).update(
-            status="done", completed_at=now - timezone.timedelta(minutes=number // 2), ready_since=None
+            status="done", completed_at=now - timedelta(minutes=number // 2), ready_since=None
         )
     newest = [
         f"task-{pk}"
@@ -68,11 +75,23 @@ def test_done_tasks_go_on_from_the_newest(mia: Client, project: Project) -> None
     ]
     first = [one for one in shown(mia.get("/board/shop/")) if one in newest]
     assert first == newest[:50]
-    assert shown(mia.get(f"/board/shop/more?column=done&after={newest[49][5:]}")) == newest[50:]
+    last = place_of(newest[49])
+    assert shown(mia.get(f"/board/shop/more?column=done&after={place_of(newest[49])}")) == newest[50:]
+    Task.objects.filter(pk=newest[49][5:]).delete()
+    assert shown(mia.get(f"/board/shop/more?column=done&after={last}")) == newest[50:]
 
 
 @pytest.mark.parametrize(
-    "query", ["", "column=ready", "column=nowhere&after=1", "column=ready&after=x", "column=ready&after=" + "9" * 30]
+    "query",
+    [
+        "",
+        "column=ready",
+        "column=nowhere&after=1",
+        "column=ready&after=x",
+        "column=ready&after=" + "9" * 30,
+        "column=done&after=1" + "0" * 17 + "." + "0" * 17,
+        "column=ready&after=" + "0" * 17 + "." + "0" * 17,
+    ],
 )
 def test_more_of_nothing_is_refused_in_words(query: str, mia: Client, project: Project) -> None:
     page = mia.get(f"/board/shop/more?{query}")
@@ -83,8 +102,11 @@ def test_more_of_nothing_is_refused_in_words(query: str, mia: Client, project: P
 def test_another_projects_cards_are_not_shown_as_more(mia: Client, log_in: LogIn, project: Project) -> None:
     other = projects.create(slug="other", name="Other")
     (foreign,) = add(other, 1)
-    assert mia.get(f"/board/other/more?column=ready&after={foreign.pk}").status_code == 404
-    assert foreign.public_id not in shown(mia.get(f"/board/shop/more?column=ready&after={foreign.pk}"))
+    first = f"0{0:017d}.{0:017d}"
+    assert mia.get(f"/board/other/more?column=ready&after={first}").status_code == 404
+    seen = shown(mia.get(f"/board/shop/more?column=ready&after={first}"))
+    assert seen
+    assert foreign.public_id not in seen
 
 
 def test_a_view_is_kept_written_over_and_forgotten_by_the_one_whose_it_is(

@@ -9,6 +9,7 @@ import pytest
 from asgiref.sync import sync_to_async
 from channels.testing import WebsocketCommunicator
 from django.contrib.auth import get_user_model
+from django.db import OperationalError
 from django.test import Client
 
 from devflow import actors
@@ -223,6 +224,42 @@ async def test_who_leaves_the_project_is_told_no_more(connect: Connect, monkeypa
     await line.next()
     await sync_to_async(Membership.objects.all().delete)()
     assert await line.closed() == live.NOT_FOUND
+
+
+async def test_a_session_that_was_ended_is_told_no_more(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    from django.contrib.sessions.models import Session
+
+    monkeypatch.setattr(live, "LOOK_SECONDS", 0.05)
+    _, cookies = await setting()
+    line = await connect("/ws/shop/", cookies)
+    await line.next()
+    await sync_to_async(Session.objects.all().delete)()
+    assert await line.closed() == live.NOT_FOUND
+
+
+async def test_a_changed_phase_or_limit_is_on_every_card_so_the_board_looks_again(connect: Connect) -> None:
+    project, cookies = await setting()
+    line = await connect("/ws/shop/?view=board", cookies)
+    await line.next()
+    configure = sync_to_async(projects.configure)
+    await configure(project_id=project.pk, actor=actors.SYSTEM, column_limits={"in_progress": 2})
+    assert (await line.told("reload"))["reload"] is True
+
+
+async def test_a_page_whose_database_is_away_comes_back_later(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    project, cookies = await setting()
+    line = await connect("/ws/shop/", cookies)
+    await line.next()
+
+    def away(**_: object) -> int:
+        raise OperationalError("the database is away")
+
+    monkeypatch.setattr(live.activity, "newest", away)
+    await add_task(project)
+    assert await line.closed() == live.FAULT
+    assert "cannot be followed" in caplog.text
 
 
 async def test_a_quiet_board_is_told_how_long_its_leases_are(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """What happens to a served DevFlow when the parts it shares with other workers come and go."""
 
 import asyncio
+import json
 import signal
 import threading
 import time
@@ -10,6 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
+from websockets.sync.client import connect
 
 from tests.running import RunningServer, running
 from tests.servers import RedisServer
@@ -66,13 +68,14 @@ def test_events_reach_pages_again_after_redis_was_away(scaled: RunningServer, re
     def listen() -> None:
         with httpx.Client(timeout=60) as browser:
             log_in(browser, scaled)
-            with browser.stream("GET", f"{scaled.url}/board/demo/events") as stream:
-                for line in stream.iter_lines():
-                    listening.set()
-                    if line.startswith("data:"):
-                        heard.set()
-                    if stop.is_set():
-                        return
+            cookies = "; ".join(f"{name}={value}" for name, value in browser.cookies.items())
+        address = f"{scaled.url.replace('http', 'ws', 1)}/ws/demo/"
+        with connect(address, origin=scaled.url, additional_headers={"Cookie": cookies}) as line:
+            while not stop.is_set():
+                message = json.loads(line.recv(60))
+                listening.set()
+                if message.get("changes") or message.get("reload"):
+                    heard.set()
 
     listener = threading.Thread(target=listen, daemon=True)
     listener.start()

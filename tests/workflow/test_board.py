@@ -186,6 +186,30 @@ def test_undo_is_a_conflict_once_the_task_changed_and_agents_undo_only_their_own
         board.undo_last_move(project_id=project.pk, task_id=task.pk, actor=ada)
 
 
+def test_what_follows_a_move_by_itself_is_taken_back_with_it(project: Project, ada: Actor, mia: Actor) -> None:
+    task = made(project, ada)
+    claims.start(project_id=project.pk, task_id=task.pk, actor=ada)
+    assert moved(project, task, "ready", mia) == "ready"  # released, and made ready by that
+    board.undo_last_move(project_id=project.pk, task_id=task.pk, actor=mia, version=fresh(task).version)
+    assert status_of(task) == "in_progress"
+    transitions.fail(project_id=project.pk, task_id=task.pk, actor=mia)
+    transitions.retry(project_id=project.pk, task_id=task.pk, actor=mia)
+    assert status_of(task) == "ready"
+    board.undo_last_move(project_id=project.pk, task_id=task.pk, actor=mia)
+    assert status_of(task) == "failed"
+
+
+def test_an_undo_takes_back_the_move_it_was_meant_for_and_no_other(project: Project, ada: Actor, mia: Actor) -> None:
+    task = made(project, ada)
+    claims.start(project_id=project.pk, task_id=task.pk, actor=ada)
+    board.move(project_id=project.pk, task_id=task.pk, column="ready", actor=mia)
+    version = fresh(task).version
+    claims.start(project_id=project.pk, task_id=task.pk, actor=ada)
+    with refused(ErrorCode.CONFLICT, "changed meanwhile"):
+        board.undo_last_move(project_id=project.pk, task_id=task.pk, actor=mia, version=version)
+    assert status_of(task) == "in_progress"
+
+
 def test_undo_refuses_another_projects_event(project: Project, other: Project, ada: Actor) -> None:
     task = made(project, ada)
     transitions.finish(project_id=project.pk, task_id=task.pk, actor=ada)

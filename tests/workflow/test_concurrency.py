@@ -258,3 +258,23 @@ def test_the_feed_keeps_back_what_an_open_transaction_could_still_precede(projec
     caught_up = activity.since(project_id=project.pk, sequence=start)
     assert [event.kind for event in caught_up] == ["task.created", "task.noted"]
     assert Dependency.objects.count() == 0
+
+
+def test_ids_that_cross_their_transactions_lose_no_event(project: Project) -> None:
+    """A transaction that began earlier may log a higher id: reading on from it still finds the lower one."""
+    from workflow.selectors import activity
+
+    ada = joined(project, "ada")
+    start = activity.newest(project_id=project.pk)
+    task = made(project, ada)
+    tasks.add_note(project_id=project.pk, task_id=task.pk, body="second", actor=ada)
+    lower, higher = Event.objects.filter(project=project, pk__gt=start).order_by("pk")
+    if connection.vendor == "postgresql":
+        Event.objects.filter(pk=higher.pk).update(transaction=lower.transaction - 1)
+    order = [lower.pk, higher.pk] if connection.vendor != "postgresql" else [higher.pk, lower.pk]
+    read = []
+    sequence = start
+    while found := activity.since(project_id=project.pk, sequence=sequence, limit=1):
+        read.append(sequence := found[0].pk)
+    assert read == order
+    assert activity.newest(project_id=project.pk) == order[-1]

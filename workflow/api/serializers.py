@@ -22,6 +22,9 @@ from workflow.models import (
 )
 
 PRIORITIES = [(item.label, item.label) for item in Priority]
+COLUMNS = ["backlog", "ready", "in_progress", "review", "done"]
+FIRST_COLUMNS = COLUMNS[:3]
+"""Those a new card can be wanted in."""
 TASK_ID = r"^(task-)?[1-9][0-9]{0,15}$"
 
 
@@ -155,7 +158,7 @@ class TaskCreate(Exact):
     parent = TaskId(required=False, allow_null=True)  # type: ignore[assignment]  # as above
     manual_block = Text(max_length=500, required=False, allow_blank=True)
     column = serializers.ChoiceField(
-        choices=["backlog", "ready", "in_progress"],
+        choices=FIRST_COLUMNS,
         required=False,
         help_text="Where its card is wanted: `backlog` holds it back by hand, `in_progress` starts it for the caller.",
     )
@@ -164,7 +167,7 @@ class TaskCreate(Exact):
 class Bulk(Exact):
     ids = serializers.ListField(child=TaskId(), min_length=1, max_length=200)
     action = serializers.ChoiceField(choices=["move", "tag", "untag", "assign", "cancel"])
-    column = serializers.ChoiceField(choices=["backlog", "ready", "in_progress", "review", "done"], required=False)
+    column = serializers.ChoiceField(choices=COLUMNS, required=False)
     tag = Text(max_length=64, required=False)
     agent = Text(
         max_length=120, required=False, allow_blank=True, help_text="Whom they are reserved for; empty: nobody."
@@ -175,6 +178,7 @@ class Bulk(Exact):
 class BulkOutcome(serializers.Serializer[Any]):
     id = serializers.CharField(source="task_id")
     ok = serializers.BooleanField()
+    version = serializers.IntegerField(allow_null=True, help_text="The task's version after the change.")
     error = serializers.CharField(allow_blank=True, help_text="Why it was refused; empty: it was not.")
 
 
@@ -186,6 +190,12 @@ class Reason(Exact):
     reason = Text(max_length=2_000, required=False, allow_blank=True)
 
 
+class Undo(Exact):
+    version = serializers.IntegerField(
+        min_value=1, max_value=2**31 - 1, required=False, help_text="The version the move left; refused if it changed."
+    )
+
+
 class Review(Exact):
     decision = serializers.ChoiceField(choices=["approve", "reject"])
     feedback = Text(required=False, allow_blank=True)
@@ -193,7 +203,7 @@ class Review(Exact):
 
 
 class Move(Exact):
-    column = serializers.ChoiceField(choices=["backlog", "ready", "in_progress", "review", "done"])
+    column = serializers.ChoiceField(choices=COLUMNS)
     after = TaskId(required=False)
     before = TaskId(required=False)
     version = serializers.IntegerField(min_value=1, max_value=2**31 - 1, required=False)

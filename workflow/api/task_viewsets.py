@@ -107,11 +107,11 @@ class TaskViewSet(ListModelMixin, RetrieveModelMixin, WorkflowRows):
         """Put a failed task back to work."""
         return self._done(transitions.retry)
 
-    @extend_schema(parameters=[_ID], request=None, responses=shapes.TaskSerializer)
+    @extend_schema(parameters=[_ID], request=shapes.Undo, responses=shapes.TaskSerializer)
     @action(detail=True, methods=["post"])
     def undo(self, request: Request, id: str) -> Response:
         """Take back its last move."""
-        return self._done(board.undo_last_move)
+        return self._done(board.undo_last_move, **self.given(request, shapes.Undo))
 
     @extend_schema(parameters=[_ID], request=shapes.Review, responses=shapes.TaskSerializer)
     @action(detail=True, methods=["post"])

@@ -58,6 +58,7 @@ class Event(models.Model):
         ]
         indexes = [
             models.Index(fields=["project", "-id"], name="event_feed"),
+            models.Index(fields=["project", "transaction", "id"], name="event_order"),
             models.Index(fields=["task", "-id"], name="event_task"),
             models.Index(fields=["project", "kind", "at"], name="event_kind"),
         ]

@@ -1,14 +1,16 @@
 """The board: five columns with their cards, and exact counts beside them."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.db import connection
 from django.db.models import Count, Q, QuerySet
 from django.utils import timezone
 
+from devflow.errors import invalid
 from workflow.models import Project, Status, Task, open_blocker
 from workflow.selectors.tasks import COLUMNS, Card, gives_out, runs_out, with_blockers, with_status
 
@@ -57,6 +59,8 @@ def column_of(status: str) -> str | None:
 
 
 _BEFORE_EVERYTHING = 10**16
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_PLACE = re.compile(r"([01]?)([0-9]{17})\.([0-9]{17})", re.ASCII)
 
 
 def place(card: Card) -> str:
@@ -65,18 +69,23 @@ def place(card: Card) -> str:
     The same order as `in_column`.
     """
     if card.status == Status.DONE:
-        done = round(card.completed_at.timestamp() * 1e6) if card.completed_at else 0
+        done = (card.completed_at - _EPOCH) // timedelta(microseconds=1) if card.completed_at else 0
         return f"{_BEFORE_EVERYTHING - done:017d}.{_BEFORE_EVERYTHING - card.pk:017d}"
     return f"{0 if card.boosted else 1}{card.position + _BEFORE_EVERYTHING:017d}.{card.pk:017d}"
 
 
-def _after(column: str, last: Task) -> Q:
-    """Stands behind `last` in its column."""
+def behind(column: str, place: str) -> Q:
+    """Stands behind a `place` in its column. Raises `invalid_input` for what is no place there."""
+    found = _PLACE.fullmatch(place)
+    if found is None or bool(found[1]) == (column == "done"):
+        raise invalid("That is no place in this column.", after="the place of a card, as the page has it")
+    major, pk = int(found[2]), int(found[3])
     if column == "done":
-        same = Q(completed_at=last.completed_at, pk__lt=last.pk)
-        return Q(completed_at__lt=last.completed_at) | same
-    behind = Q(position__gt=last.position) | Q(position=last.position, pk__gt=last.pk)
-    return Q(boosted=last.boosted) & behind | (Q(boosted=False) if last.boosted else Q())
+        done, number = _EPOCH + timedelta(microseconds=_BEFORE_EVERYTHING - major), _BEFORE_EVERYTHING - pk
+        return Q(completed_at__lt=done) | Q(completed_at=done, pk__lt=number)
+    position, boosted = major - _BEFORE_EVERYTHING, found[1] == "0"
+    later = Q(position__gt=position) | Q(position=position, pk__gt=pk)
+    return Q(boosted=True) & later | Q(boosted=False) if boosted else Q(boosted=False) & later
 
 
 def _ran_out(at: datetime, *, has_blocker: bool) -> Q:
@@ -145,14 +154,10 @@ def counts(*, tasks: QuerySet[Task], at: datetime) -> Counts:
     return Counts(columns, failed, blocked)
 
 
-def more(
-    *, tasks: QuerySet[Task], column: str, after: Task | None, limit: int, at: datetime | None = None
-) -> list[Card]:
-    """The next cards of a column behind `after` (None: from its head). Two queries."""
+def more(*, tasks: QuerySet[Task], column: str, after: str, limit: int, at: datetime | None = None) -> list[Card]:
+    """The next cards of a column behind the place `after`. Two queries. Raises `invalid_input`."""
     now = at or timezone.now()
-    chosen = in_column(with_status(tasks, now), column, now)
-    if after is not None:
-        chosen = chosen.filter(_after(column, after))
+    chosen = in_column(with_status(tasks, now), column, now).filter(behind(column, after))
     return with_blockers(list(chosen.values_list(*COLUMNS)[:limit]))
 
 

@@ -9,6 +9,7 @@ from django.utils.dateparse import parse_datetime
 
 from devflow.actors import Actor
 from devflow.errors import conflict, forbidden, not_found
+from devflow.events import REJOINED, LiveEvent, bus
 from workflow.models import POSITION_GAP, Agent, Event, Status, Task
 from workflow.services import activity, claims, leases, readiness, transitions
 from workflow.services.rows import LET_GO, change, check_version, locked_project, locked_task, task_number
@@ -178,12 +179,17 @@ def _renumber(project_id: int) -> None:
     for number, row in enumerate(rows, 1):
         row.position = number * POSITION_GAP
     Task.objects.bulk_update(rows, ["position"], batch_size=500)
+    bus.publish(LiveEvent(REJOINED, project_id))  # every card's place is another one now
 
 
 @transaction.atomic
-def undo_last_move(*, project_id: int, task_id: str | int, actor: Actor) -> Moved:
-    """Take back the last move of a task. Raises as `undo` does, `conflict` where there is nothing to take back."""
+def undo_last_move(*, project_id: int, task_id: str | int, actor: Actor, version: int | None = None) -> Moved:
+    """Take back the last move of a task, if the task is still at `version`.
+
+    Raises as `undo` does, `conflict` where there is nothing to take back or somebody moved it since.
+    """
     task = locked_task(project_id=project_id, task_id=task_id)
+    check_version(task, version)
     last = _last_move(task)
     if last is None or last.kind == "task.undone":
         raise conflict(f"{task.public_id} has no move to take back.")
@@ -213,7 +219,9 @@ def undo(*, project_id: int, event_id: int, actor: Actor) -> Moved:
     before, after = event.before, event.after
     if first := Event.objects.filter(task=task, pk=after.get("part_of")).first():
         before, after = {**before, **first.before}, {**first.after, **after}
-    if task.version != after.get("version"):
+    # What a move made possible follows by itself: a released task is ready at once, one version on.
+    follows = Event.objects.filter(task=task, pk__gt=event.pk, kind__in=("task.ready", "task.waiting")).count()
+    if task.version != after.get("version", 0) + follows:
         raise conflict(
             f"{task.public_id} changed since that move; it cannot be taken back.",
             suggestion="Read the task again and move it from where it is now.",

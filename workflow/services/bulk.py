@@ -8,9 +8,10 @@ from django.db import transaction
 
 from devflow.actors import Actor
 from devflow.errors import DevFlowError, invalid
+from workflow.models import Task
 from workflow.services import board, tasks, transitions
 from workflow.services.board import Column
-from workflow.services.rows import locked_task
+from workflow.services.rows import locked_task, task_number
 
 Action = Literal["move", "tag", "untag", "assign", "cancel"]
 
@@ -21,6 +22,7 @@ class Outcome:
 
     task_id: str
     error: str = ""
+    version: int | None = None
 
     @property
     def ok(self) -> bool:
@@ -54,9 +56,10 @@ def _one(*, project_id: int, task_id: str | int, change: Change, actor: Actor) -
     try:
         with transaction.atomic():
             _do(project_id, task_id, change, actor)
+            version = Task.objects.values_list("version", flat=True).get(project_id=project_id, pk=task_number(task_id))
     except DevFlowError as exc:
         return Outcome(name, f"{exc.message} {exc.suggestion or ''}".strip())
-    return Outcome(name)
+    return Outcome(name, version=version)
 
 
 def _do(project_id: int, task_id: str | int, change: Change, actor: Actor) -> None:

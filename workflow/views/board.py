@@ -7,7 +7,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBadRequest
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from devflow.errors import DevFlowError
+from devflow.errors import DevFlowError, invalid
 from workflow.forms import NewTask, ViewName
 from workflow.models import Project, SavedView, Task
 from workflow.selectors import activity, filters
@@ -62,8 +62,14 @@ def _drawn(project: Project, phases: cards.Phases, wanted: TaskFilter) -> dict[s
         "chips": [(name, value, _said(name, value, names), wanted.without(name, value).query())
                   for name, value in wanted.pairs() if name != "lanes"],
         "lane_kinds": filters.LANES,
+        "most": cards.MOST_IN_LANES,
+        "hidden": _hidden(state) if wanted.lanes else 0,
         "everything": bool(state.total) or Task.objects.filter(project=project).exists(),
     }  # fmt: skip
+
+
+def _hidden(state: board_selectors.Board) -> int:
+    return sum(number - len(state.columns[name]) for name, number in state.counts.items())
 
 
 def _said(name: str, value: str, phases: dict[int, str]) -> str:
@@ -80,15 +86,17 @@ def _said(name: str, value: str, phases: dict[int, str]) -> str:
 @page
 @require_safe
 def more(request: HttpRequest, slug: str) -> HttpResponse:
-    """The next cards of a column, behind `?after=` (a task's number)."""
+    """The next cards of a column, behind the place `?after=` that its last card has."""
     project, _ = project_named(request, slug)
     column, after = request.GET.get("column", ""), request.GET.get("after", "")
-    if column not in cards.TITLES or not (after.isascii() and after.isdigit() and len(after) < 16):
-        return HttpResponseBadRequest("Name a column and the task the last card shows.")
     wanted = TaskFilter.of(request.GET)
-    last = Task.objects.filter(project=project, pk=int(after)).first()
-    tasks_ = wanted.apply(Task.objects.filter(project=project))
-    found = board_selectors.more(tasks=tasks_, column=column, after=last, limit=cards.PAGE + 1)
+    asked = wanted.apply(Task.objects.filter(project=project))
+    try:
+        if column not in cards.TITLES:
+            raise invalid("There is no such column.")
+        found = board_selectors.more(tasks=asked, column=column, after=after, limit=cards.PAGE + 1)
+    except DevFlowError as exc:
+        return HttpResponseBadRequest(f"{exc.message} Name a column and the place of its last card.")
     context = {
         "cards": cards.shown(found[: cards.PAGE], cards.phases_of(project)),
         "more": len(found) > cards.PAGE,

@@ -94,7 +94,7 @@ class Shown:
         return (
             *(card.pk, card.version, card.status, card.agent, card.reserved_for, card.epic_subject, card.blockers),
             *(self.phase and self.phase.name, self.notes, self.lane, self.whole, self.left // 10),
-            ago(card.completed_at),
+            *(self.place, card.lease_expires_at, ago(card.completed_at)),
         )
 
 
@@ -184,11 +184,13 @@ def lanes_of(project: Project, phases: Phases, wanted: TaskFilter) -> tuple[boar
         columns = [_column(board, name, placed.get("", {}).get(name, []), board.counts[name]) for name in TITLES]
         return board, [Lane("", "", columns)]
     titles = dict(sorted({lane_of(card, wanted.lanes, phases) for card in every}, key=_lane_order(wanted.lanes)))
-    return board, [
-        Lane(key, title, [_column(board, name, some.get(name, []), len(some.get(name, []))) for name in TITLES])
-        for key, title in titles.items()
-        if (some := placed.get(key, {}))
-    ]
+    found = []
+    for key, title in titles.items():
+        if some := placed.get(key):
+            cells = {name: some.get(name, []) for name in TITLES}
+            columns = [_column(board, name, cell, len(cell), wanted.lanes) for name, cell in cells.items()]
+            found.append(Lane(key, title, columns))
+    return board, found
 
 
 def _lane_order(lanes: Lanes) -> Callable[[tuple[str, str]], tuple[bool, int, str]]:
@@ -202,13 +204,13 @@ def _lane_order(lanes: Lanes) -> Callable[[tuple[str, str]], tuple[bool, int, st
     return order
 
 
-def _column(board: board_selectors.Board, name: str, some: Sequence[Shown], count: int) -> Column:
+def _column(board: board_selectors.Board, name: str, some: Sequence[Shown], count: int, lanes: Lanes = "") -> Column:
     return Column(
         name=name,
         title=TITLES[name],
         cards=some,
         count=count,
         limit=board.limits[name],
-        more=board.truncated[name],
+        more=not lanes and board.truncated[name],
         empty=EMPTY[name],
     )

@@ -8,23 +8,29 @@ any more), `counts` and, every few seconds, how long its `leases` still are.
 
 import asyncio
 import json
+import logging
 from functools import partial
+from importlib import import_module
 from typing import Any
 
 from channels.db import database_sync_to_async
 from channels.generic.websocket import AsyncWebsocketConsumer
-from django.contrib.auth import get_user_model
-from django.http import QueryDict
+from django.conf import settings
+from django.contrib.auth import get_user
+from django.db.models import Q
+from django.http import HttpRequest, QueryDict
 from django.utils import timezone
 
 from devflow.drain import draining
 from devflow.events import EVERY_PROJECT, REJOINED, LiveEvent, bus
-from workflow.models import Project, Task
+from workflow.models import Event, Project, Task
 from workflow.selectors import activity
 from workflow.selectors import board as board_selectors
 from workflow.selectors import projects as project_selectors
 from workflow.selectors.filters import TaskFilter
 from workflow.views import cards
+
+logger = logging.getLogger(__name__)
 
 _in_a_thread = partial(database_sync_to_async, thread_sensitive=False)  # else all pages share one thread
 
@@ -34,7 +40,7 @@ GATHER_SECONDS = 0.02
 MOST_WAITING = 500
 MOST_MISSED = 200
 
-NOT_FOUND, LOGGED_OUT, RESTART = 4404, 4401, 1012
+NOT_FOUND, LOGGED_OUT, RESTART, FAULT = 4404, 4401, 1012, 1011
 
 
 class Live(AsyncWebsocketConsumer):
@@ -50,7 +56,6 @@ class Live(AsyncWebsocketConsumer):
         if not user.is_authenticated:
             await self.close(LOGGED_OUT)
             return
-        self.user_id = user.pk
         self.slug = self.scope["url_route"]["kwargs"]["slug"]
         found = await self._visible()
         if found is None:
@@ -93,11 +98,20 @@ class Live(AsyncWebsocketConsumer):
 
     @_in_a_thread
     def _visible(self) -> Project | None:
-        """The project, if that person may see it now."""
-        user = get_user_model()._default_manager.filter(pk=self.user_id, is_active=True).first()
-        return None if user is None else project_selectors.visible_to(user).filter(slug=self.slug).first()
+        """The project, if that person may see it now, in a session that was not ended."""
+        asking = HttpRequest()
+        asking.session = import_module(settings.SESSION_ENGINE).SessionStore(self.scope["session"].session_key)
+        user = get_user(asking)
+        return project_selectors.visible_to(user).filter(slug=self.slug).first() if user.is_authenticated else None
 
     async def _follow(self, since: int | None) -> None:
+        try:
+            await self._tell(since)
+        except Exception:  # such as a database that is away: the page comes back and says what it has
+            logger.exception("a page cannot be followed any more")
+            await self.close(FAULT)
+
+    async def _tell(self, since: int | None) -> None:
         await self._say(await self._missed(since))
         look = self._loop.time() + LOOK_SECONDS
         while True:
@@ -131,7 +145,8 @@ class Live(AsyncWebsocketConsumer):
         if since is None:
             return {"seq": newest}
         events = activity.since(project_id=self.project.pk, sequence=since, limit=MOST_MISSED + 1)
-        if len(events) > MOST_MISSED or since > newest:
+        known = not since or Event.objects.filter(project=self.project, pk=since).exists()
+        if len(events) > MOST_MISSED or not known:
             return {"seq": newest, "reload": True}
         told = [LiveEvent(one.kind, self.project.pk, f"task-{one.task_id}" if one.task_id else "") for one in events]
         return {"seq": newest, **self._told(told), "leases": self._left()}
@@ -147,11 +162,14 @@ class Live(AsyncWebsocketConsumer):
     def _told(self, events: list[LiveEvent]) -> dict[str, Any]:
         changes = list(dict.fromkeys((one.type, one.id) for one in events))
         told: dict[str, Any] = {"changes": changes}
+        if self.wanted is not None and any(one.type.startswith(("phase.", "project.")) for one in events):
+            return told | {"reload": True}  # names and limits stand on every card and column
         numbers = dict.fromkeys(int(one.id[5:]) for one in events if one.id.startswith("task-"))
         if self.wanted is None or not numbers:
             return told
-        around = Task.objects.filter(dependencies__blocker__in=numbers).values_list("pk", flat=True)
-        touched = [*numbers, *(pk for pk in around[:MOST_MISSED] if pk not in numbers)]  # their badges change too
+        around = Task.objects.filter(Q(dependencies__blocker__in=numbers) | Q(parent__in=numbers))
+        around_ids = around.order_by("pk").distinct().values_list("pk", flat=True)
+        touched = [*numbers, *(pk for pk in around_ids[:MOST_MISSED] if pk not in numbers)]  # their badges change too
         shown = cards.by_id(self.project, self.wanted, touched)
         here = {one.card.pk for one in shown}
         told["cards"] = [

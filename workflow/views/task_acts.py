@@ -63,7 +63,7 @@ def _cancel(asked: Asked) -> str:
 
 
 def _undo(asked: Asked) -> str:
-    moved = board.undo_last_move(**asked.who).task
+    moved = board.undo_last_move(**asked.who, version=asked.version).task
     return f"Taken back: it is {moved.status.replace('_', ' ')} again."
 
 

@@ -116,6 +116,7 @@ function count({ columns, failed, blocked }) {
   }
   if (lanes) tallyLanes();
   const total = Object.values(columns).reduce((sum, one) => sum + one, 0);
+  for (const panel of board().querySelectorAll("[data-none]")) panel.hidden = total > 0;
   const line = document.getElementById("tally");
   line.querySelector("[data-total]").textContent = total;
   for (const [name, number] of [["blocked", blocked], ["failed", failed]]) {

@@ -131,6 +131,7 @@ function open(id, first) {
 }
 
 export function wireKeys() {
+  addEventListener("pointerdown", ({ target }) => lifted && !lifted.card.contains(target) && settle(false));
   const letters = document.getElementById("letters");
   letters.checked = lettersOn();
   letters.addEventListener("change", () => localStorage.setItem("devflow-letters", letters.checked ? "on" : "off"));

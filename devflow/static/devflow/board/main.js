@@ -17,8 +17,7 @@ function follow() {
   board().addEventListener("live", ({ detail }) => {
     detail.hold = Promise.all([dropped(), carried()]).then(() => {
       const { message } = detail;
-      if (message.reload) return look(board().dataset.query, { quietly: true });
-      if (apply(message)) return look(board().dataset.query, { quietly: true });
+      if (message.reload || apply(message)) return lookAgain();
       if (board().dataset.lanes) tallyLanes();
       show();
     });
@@ -27,20 +26,40 @@ function follow() {
 
 // --- looking at another part ---
 
+const AGAIN_MS = 1000;
+const MOST_AGAIN_MS = 15_000;
 let looking = 0;
+let asking = false;
+let again = 0;
 
-/** Show what `query` asks for; its address is kept. `quietly`: the same again, because something could not be told. */
+/** Look at the same part once more, because something could not be told: soon, and never under somebody's hands. */
+function lookAgain(wait = 0) {
+  clearTimeout(again);
+  again = setTimeout(async () => {
+    await Promise.all([dropped(), carried()]);
+    const written = [...board().querySelectorAll(".quick-form textarea")].some((field) => field.value);
+    if (written || asking || board().querySelector(".retitle")) return lookAgain(AGAIN_MS);
+    if (await look(board().dataset.query, { quietly: true })) return;
+    lookAgain(Math.min(2 * (wait || AGAIN_MS), MOST_AGAIN_MS));
+  }, wait);
+}
+
+/** Show what `query` asks for; its address is kept, unless `quietly`. False: it could not be read. */
 async function look(query, { quietly = false } = {}) {
   const mine = ++looking;
   let html;
+  asking ||= !quietly;
   try {
     html = await fragment(`${board().dataset.here}?${query}`);
   } catch {
     if (!quietly) toast("The board could not be read. Try again.", { tone: "bad" });
-    return;
+    return false;
+  } finally {
+    if (!quietly) asking = false;
   }
-  if (mine !== looking) return;
+  if (mine !== looking) return true;
   if (!quietly) history.pushState({}, "", query ? `?${query}` : location.pathname);
+  const picked = [...board().querySelectorAll(".pick:checked")].map((box) => box.closest(".card").id);
   const inside = board().contains(document.activeElement) ? document.activeElement : null;
   const focused = inside && { id: inside.closest("[id]")?.id, at: inside.selectionStart };
   const open = [...board().querySelectorAll("details[open]")].map((one) => one.id);
@@ -51,15 +70,20 @@ async function look(query, { quietly = false } = {}) {
   board().replaceWith(fresh);
   htmx.process(fresh);
   for (const id of open) if (document.getElementById(id)) document.getElementById(id).open = true;
+  for (const id of picked) {
+    const box = document.getElementById(id)?.querySelector(".pick");
+    if (box) box.checked = true;
+  }
   wire();
   const first = board().querySelector(".board");
   if (first) first.scrollLeft = scrolled;
-  const again = focused?.id && document.getElementById(focused.id);
-  if (again?.matches(".card")) focusOn(again, { scroll: false });
-  else if (again && again !== board()) {
-    again.focus({ preventScroll: true });
-    if (focused.at !== null && again.setSelectionRange && again.type === "search") again.setSelectionRange(focused.at, focused.at);
+  const held = focused?.id && document.getElementById(focused.id);
+  if (held?.matches(".card")) focusOn(held, { scroll: false });
+  else if (held && held !== board()) {
+    held.focus({ preventScroll: true });
+    if (focused.at !== null && held.type === "search") held.setSelectionRange(focused.at, focused.at);
   }
+  return true;
 }
 
 function asked() {
@@ -114,14 +138,21 @@ document.addEventListener("focusin", ({ target }) => {
   if (card && card.tabIndex !== 0) focusOn(card, { scroll: false });
 });
 
-document.addEventListener("retitle", ({ target }) => retitle(target, () => look(board().dataset.query, { quietly: true })));
+document.addEventListener("retitle", ({ target }) => retitle(target, () => lookAgain()));
 document.addEventListener("dblclick", ({ target }) => {
   const card = target.closest(".card");
-  if (card && "writes" in board().dataset && !target.closest("a, button, input")) retitle(card, () => {});
+  if (card && "writes" in board().dataset && !target.closest("a, button, input")) retitle(card, () => lookAgain());
 });
 
 // Cards that came as the page was scrolled.
 addEventListener("htmx:after:swap", () => {
+  for (const list of board().querySelectorAll("ol.cards")) {
+    const seen = new Set();
+    for (const card of [...list.querySelectorAll(":scope > .card")]) {
+      if (seen.has(card.id)) card.remove(); // it was moved behind what was read before
+      seen.add(card.id);
+    }
+  }
   dressAll();
   draggable();
 });
@@ -131,5 +162,5 @@ wireKeys();
 wireMenu();
 wireSelect();
 setInterval(() => {
-  if (tick(TICK_SECONDS) && !document.hidden) look(board().dataset.query, { quietly: true });
+  if (tick(TICK_SECONDS) && !document.hidden) lookAgain();
 }, TICK_SECONDS * 1000);

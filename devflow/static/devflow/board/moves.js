@@ -4,7 +4,7 @@ import { Refused, send } from "./api.js";
 import { announce, toast, why } from "./say.js";
 import { board, cardsIn, columnOf, COLUMNS, find, focusOn, mayWrite, nameOf, TITLES } from "./cards.js";
 
-let last = null; // the card moved last, for the key
+let last = null; // { id, version } of the card moved last, for the key
 
 /** Ask the server to put a card where it lies now; `from` is where to return it. */
 export async function drop(card, from) {
@@ -22,10 +22,11 @@ export async function drop(card, from) {
 
 export const placeOf = (card) => ({ list: card.closest("ol.cards"), next: card.nextElementSibling });
 
+/** Where it was; a card that the server told of meanwhile already stands where it belongs. */
 export function back(card, { list, next }) {
-  const here = find(card.id) ?? card;
-  if (next?.parentElement === list) next.before(here);
-  else list.append(here);
+  if (!card.isConnected) return;
+  if (next?.parentElement === list) next.before(card);
+  else list.append(card);
 }
 
 async function move(card, body, refuse) {
@@ -37,11 +38,11 @@ async function move(card, body, refuse) {
   const focused = card.contains(document.activeElement);
   card.classList.add("moving");
   try {
-    await send("POST", `tasks/${card.id}/move`, body);
-    last = card.id;
+    const { id, version } = await send("POST", `tasks/${card.id}/move`, body);
+    last = { id, version };
     const words = `${nameOf(card)} moved to ${TITLES[body.column]}`;
     announce(words);
-    toast(words, { label: "Undo", act: () => undo(card.id) });
+    toast(words, { label: "Undo", act: () => undo({ id, version }) });
   } catch (error) {
     if (!(error instanceof Refused)) throw error;
     refuse();
@@ -53,25 +54,26 @@ async function move(card, body, refuse) {
   }
 }
 
-export async function undo(id = last) {
-  if (!id) return toast("Nothing was moved here yet.");
+/** Take back a move, unless somebody changed the card since. */
+export async function undo(moved = last) {
+  if (!moved) return toast("Nothing was moved here yet.");
   try {
-    const task = await send("POST", `tasks/${id}/undo`);
+    const task = await send("POST", `tasks/${moved.id}/undo`, { version: moved.version });
     announce(`Taken back. ${task.id} is ${task.status.replace("_", " ")} again.`);
     toast(`#${task.ref} is back where it was`);
-    if (last === id) last = null;
+    if (last?.id === moved.id) last = null;
   } catch (error) {
     toast(error.message, { tone: "bad" });
   }
 }
 
-async function undoAll(ids) {
-  if (ids.length === 1) return undo(ids[0]);
+async function undoAll(moved) {
+  if (moved.length === 1) return undo(moved[0]);
   let back = 0;
   let why = "";
-  for (const id of ids) {
+  for (const { id, version } of moved) {
     try {
-      await send("POST", `tasks/${id}/undo`);
+      await send("POST", `tasks/${id}/undo`, { version });
       back += 1;
     } catch (error) {
       why = error.message;
@@ -93,10 +95,10 @@ export async function cancel(ids) {
 /** Say how a change of many ended: how many, and the first reason why not. */
 export function said(results, word, { undoable = false } = {}) {
   const failed = results.filter((one) => !one.ok);
-  const ids = results.filter((one) => one.ok).map((one) => one.id);
-  const done = ids.length;
+  const changed = results.filter((one) => one.ok);
+  const done = changed.length;
   if (done) {
-    const back = undoable ? { label: "Undo", act: () => undoAll(ids) } : {};
+    const back = undoable ? { label: "Undo", act: () => undoAll(changed) } : {};
     toast(`${done} task${done === 1 ? "" : "s"} ${word}`, back);
   }
   if (failed.length) toast(`${failed.length} not: ${failed[0].id}: ${failed[0].error}`, { tone: "bad" });
