@@ -16,6 +16,7 @@ def export(options: argparse.Namespace) -> int:
     """Write a project, archived or not, to a file or to standard output."""
     from workflow.models import Project
     from workflow.services.transfer import exporting
+    from workflow.services.transfer.formats import MOST_TASKS
 
     provision.migrate()
     project = Project.objects.filter(slug=options.slug).first()
@@ -27,7 +28,13 @@ def export(options: argparse.Namespace) -> int:
         sys.stdout.write(content)
         return 0
     _replace(Path(options.file), content)
-    print(f"{options.file}: {project.name}, {project.tasks.count()} tasks.", file=sys.stderr)
+    count = project.tasks.count()
+    print(f"{options.file}: {project.name}, {count} tasks.", file=sys.stderr)
+    if count > MOST_TASKS:
+        print(
+            f"A file of more than {MOST_TASKS} tasks cannot be imported again; `devflow backup` moves them.",
+            file=sys.stderr,
+        )
     return 0
 
 

@@ -19,7 +19,20 @@ CHROMIUM = Path(os.environ.get("DEVFLOW_TEST_CHROMIUM", "/usr/bin/chromium"))
 AXE = Path(__file__).parents[1] / "vendor" / "axe-core-4.14.1" / "axe.min.js"
 WAIT = 10_000
 PHONE = {"width": 390, "height": 844}
-PAGES = ("/", "/board/demo/", "/agents/", "/memories/", "/activity/", "/connect/", "/keys/", "/nowhere/")
+PAGES = (
+    *(
+        "/",
+        "/board/demo/",
+        "/board/demo/?lanes=phase",
+        "/agents/",
+        "/agents/1/",
+        "/knowledge/",
+        "/memories/",
+        "/activity/",
+    ),
+    *("/insights/", "/gateway/", "/connect/", "/keys/", "/projects/", "/projects/new", "/projects/demo/"),
+    *("/projects/demo/webhooks/", "/tasks/6/edit/", "/nowhere/"),
+)
 
 OpenPage = Callable[..., Any]
 
@@ -71,6 +84,11 @@ def faults() -> list[str]:
 @pytest.fixture
 def opened(browser: Any, server: RunningServer, login: Any, faults: list[str]) -> Iterator[OpenPage]:
     """Open a page of a context of its own: `opened(path)`, logged in unless told otherwise."""
+
+    def from_elsewhere(url: str) -> None:
+        if not url.startswith((server.url, "data:", "blob:")):
+            faults.append(f"a request to {url}")
+
     with ExitStack() as stack:
 
         def open_page(path: str, *, storage_state: Any = login, **options: Any) -> Any:
@@ -80,6 +98,7 @@ def opened(browser: Any, server: RunningServer, login: Any, faults: list[str]) -
             page.set_default_timeout(WAIT)
             page.on("console", lambda message: faults.append(message.text) if message.type == "error" else None)
             page.on("pageerror", lambda error: faults.append(str(error)))
+            page.on("request", lambda request: from_elsewhere(request.url))
             page.goto(path)
             return page
 
