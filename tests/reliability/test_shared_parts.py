@@ -72,7 +72,10 @@ def test_events_reach_pages_again_after_redis_was_away(scaled: RunningServer, re
         address = f"{scaled.url.replace('http', 'ws', 1)}/ws/demo/"
         with connect(address, origin=scaled.url, additional_headers={"Cookie": cookies}) as line:
             while not stop.is_set():
-                message = json.loads(line.recv(60))
+                try:
+                    message = json.loads(line.recv(1))
+                except TimeoutError:
+                    continue
                 listening.set()
                 if message.get("changes") or message.get("reload"):
                     heard.set()
@@ -88,7 +91,6 @@ def test_events_reach_pages_again_after_redis_was_away(scaled: RunningServer, re
         assert time.monotonic() - back < 30
         call(scaled, scaled.key, "create_task", description="After the restart", phase_id=1)
     stop.set()
-    call(scaled, scaled.key, "create_task", description="Lets the listener go", phase_id=1)
     listener.join(20)
     assert not listener.is_alive()
 
