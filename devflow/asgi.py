@@ -9,9 +9,9 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "devflow.settings")
 django_app = get_asgi_application()
 
 # Only importable once Django is set up.
-from channels.auth import AuthMiddlewareStack  # noqa: E402
 from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402
 from channels.security.websocket import AllowedHostsOriginValidator  # noqa: E402
+from channels.sessions import SessionMiddlewareStack  # noqa: E402
 from django.urls import path, re_path  # noqa: E402
 
 from mcpbridge.api.door import RestDoor  # noqa: E402
@@ -51,6 +51,6 @@ async def _elsewhere(scope: Any, receive: Any, send: Any) -> None:
 
 _anywhere: Any = _elsewhere
 websocket = AllowedHostsOriginValidator(
-    AuthMiddlewareStack(URLRouter([path("ws/<slug:slug>/", Live.as_asgi()), re_path("", _anywhere)]))
+    SessionMiddlewareStack(URLRouter([path("ws/<slug:slug>/", Live.as_asgi()), re_path("", _anywhere)]))
 )
 application = ProtocolTypeRouter({"http": http, "websocket": runtime.serving(websocket), "lifespan": runtime.lifespan})

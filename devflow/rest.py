@@ -15,6 +15,7 @@ from rest_framework.pagination import CursorPagination, LimitOffsetPagination
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
+from devflow.digits import whole
 from devflow.errors import invalid
 
 MAX_LIMIT = 200
@@ -24,9 +25,10 @@ MAX_OFFSET = 1_000_000
 def _whole(value: str | None, *, name: str, default: int, low: int, high: int) -> int:
     if value is None or value == "":
         return default
-    if not (value.isascii() and value.isdigit() and len(value) <= 9 and low <= int(value) <= high):
+    number = whole(value, digits=9)
+    if number is None or not low <= number <= high:
         raise invalid(f"{name} must be a whole number from {low} to {high}.", **{name: f"{low} to {high}"})
-    return int(value)
+    return number
 
 
 class BoundedLimitOffset(LimitOffsetPagination):
@@ -67,7 +69,7 @@ class EventCursor(CursorPagination):
     def decode_cursor(self, request: Request) -> Any:
         cursor = super().decode_cursor(request)
         position: Any = cursor and cursor.position
-        if position is not None and not (position.isascii() and position.isdigit() and len(position) <= 18):
+        if position is not None and whole(position, digits=18) is None:
             raise invalid(
                 "That cursor is not one of ours; start without it.", cursor="`next` or `previous` of an answer"
             )

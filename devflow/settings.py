@@ -275,8 +275,8 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
         "DocumentStatus": "knowledge.models.Document.Status",
         "MemoryCategory": "memory.models.Category",
         "MemoryCategoryWord": "memory.models.KNOWN_CATEGORIES",
-        "BoardColumn": "workflow.api.serializers.COLUMNS",
-        "FirstColumn": "workflow.api.serializers.FIRST_COLUMNS",
+        "BoardColumn": "workflow.selectors.board.COLUMN_NAMES",
+        "FirstColumn": "workflow.selectors.board.FIRST_COLUMNS",
     },
     "POSTPROCESSING_HOOKS": [
         "drf_spectacular.hooks.postprocess_schema_enums",

@@ -1,7 +1,7 @@
 """Keys and calls in the admin. A key is shown once, when it is made; its digest never."""
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from django import forms
 from django.contrib import admin, messages
@@ -11,16 +11,11 @@ from django.template.response import TemplateResponse
 from import_export.admin import ExportMixin
 from import_export.resources import ModelResource
 
+from devflow.administration import ModelAdmin, ModelForm, ReadOnlyAdmin
 from mcpbridge import keys
 from mcpbridge.access import keyring
 from mcpbridge.models import ApiKey, ToolCall
 from mcpbridge.tooling import TOOLSETS
-
-if TYPE_CHECKING:
-    ModelAdmin = admin.ModelAdmin[Any]
-    ModelForm = forms.ModelForm[Any]
-else:  # Django's own classes take no parameters at run time
-    ModelAdmin, ModelForm = admin.ModelAdmin, forms.ModelForm
 
 
 class KeyForm(ModelForm):
@@ -141,20 +136,10 @@ class CallRows(ModelResource):
 
 
 @admin.register(ToolCall)
-class ToolCallAdmin(ExportMixin, ModelAdmin):
+class ToolCallAdmin(ExportMixin, ReadOnlyAdmin):
     resource_classes: ClassVar = [CallRows]
     list_display = ("at", "tool", "outcome", "duration_ms", "agent_name", "key_name", "project", "transport", "client")
     list_select_related = ("project",)
     list_filter = ("outcome", "effect", "transport", "project")
     search_fields = ("tool", "agent_name", "key_name", "trace_id", "error")
     date_hierarchy = "at"
-    show_full_result_count = False
-
-    def has_add_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        return False

@@ -19,6 +19,7 @@ from django_ratelimit.core import get_usage
 from redis import RedisError
 
 from devflow import config
+from devflow.digits import whole
 from devflow.errors import ERROR_TABLE, DevFlowError, ErrorCode
 from mcpbridge import access
 from mcpbridge.access import Identity
@@ -163,8 +164,8 @@ class McpDoor:
         if fault := fault_of_place(headers):
             status, message = fault
             return await refuse(send, status, DevFlowError(ErrorCode.FORBIDDEN, message))
-        declared = headers.get("content-length", "0")
-        if not (declared.isascii() and declared.isdigit() and len(declared) < 20) or int(declared) > MAX_BODY:
+        declared = whole(headers.get("content-length", "0"), digits=19)
+        if declared is None or declared > MAX_BODY:
             error = DevFlowError(ErrorCode.TOO_LARGE, f"A body may have {MAX_BODY} bytes at most.")
             return await refuse(send, 413, error, (b"connection", b"close"))
         query = dict(parse_qsl(plain.get("query_string", b"").decode("latin-1")))

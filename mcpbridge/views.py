@@ -15,6 +15,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from django_ratelimit.decorators import ratelimit
 
 from devflow import config
+from devflow.digits import whole
 from devflow.errors import DevFlowError, ErrorCode
 from devflow.ports import KeyScope
 from devflow.shell import page, project_of
@@ -149,9 +150,10 @@ def arrived(issuer: Issuer, unique: str) -> list[ToolCall]:
 def _whole(text: str, name: str) -> int | None:
     if not text.strip():
         return None
-    if not (text.isascii() and text.isdigit() and len(text) <= 6):
+    number = whole(text, digits=6)
+    if number is None:
         raise DevFlowError(ErrorCode.INVALID_INPUT, f"{name} is a whole number, or nothing.")
-    return int(text)
+    return number
 
 
 @login_required
@@ -206,8 +208,8 @@ def gateway(request: HttpRequest) -> HttpResponse:
     if failed:
         calls = calls.exclude(outcome="ok")
     before = request.GET.get("before", "")
-    if before.isascii() and before.isdigit() and len(before) < 16:
-        calls = calls.filter(pk__lt=int(before))
+    if (oldest := whole(before)) is not None:
+        calls = calls.filter(pk__lt=oldest)
     rows = list(calls[: MOST_CALLS + 1])
     context = {
         "calls": rows[:MOST_CALLS],

@@ -8,6 +8,7 @@ from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
+from devflow.digits import whole
 from devflow.errors import DevFlowError
 from devflow.ports import ProjectRef
 from devflow.shell import may_write, page, person_of, project_of, projects_of
@@ -72,9 +73,8 @@ def _listed(request: HttpRequest, project: ProjectRef) -> dict[str, Any]:
         rows = [hit.memory for hit in findings.found]
         return context | {"memories": rows, "reason": findings.reason}
     found = selectors.shelf(project_id=project.id, shown=shown, category=category, tag=tag)  # type: ignore[arg-type]  # one of SHOWN
-    before = request.GET.get("before", "")
-    if before.isascii() and before.isdigit() and len(before) < 16:
-        found = found.filter(pk__lt=int(before))
+    if (before := whole(request.GET.get("before", ""))) is not None:
+        found = found.filter(pk__lt=before)
     rows = list(found[: MOST_ROWS + 1])
     older = rows[MOST_ROWS - 1].pk if len(rows) > MOST_ROWS else None
     is_empty = not rows and not Memory.objects.filter(project=project.id).exists()
@@ -162,7 +162,7 @@ def _edited(request: HttpRequest, row: Memory, project: ProjectRef) -> HttpRespo
 @require_http_methods(["GET", "HEAD", "POST"])
 def merge(request: HttpRequest) -> HttpResponse:
     """`/memories/merge/?id=1&id=2`: one text in the place of several."""
-    numbers = [int(text) for text in request.GET.getlist("id") if text.isascii() and text.isdigit() and len(text) < 16]
+    numbers = [number for text in request.GET.getlist("id") if (number := whole(text)) is not None]
     rows = [_memory(request, number) for number in dict.fromkeys(numbers[: memories.MAX_MERGED])]
     chosen = [row for row, _ in rows]
     if len(chosen) < 2 or len({project.id for _, project in rows}) > 1:

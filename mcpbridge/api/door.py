@@ -20,6 +20,7 @@ from django.core.handlers.asgi import ASGIRequest
 from django.http import HttpResponseBase, parse_cookie
 
 from devflow import config, multipart
+from devflow.digits import whole
 from devflow.errors import ERROR_TABLE, DevFlowError, ErrorCode
 from mcpbridge import access, audit, doors, ratelimit
 from mcpbridge.api.authentication import too_many_refusals
@@ -93,8 +94,8 @@ class RestDoor:
                     await ratelimit.spend(scope[DOOR].identity)
                 except DevFlowError as exc:
                     return await _refuse(path, send, exc)
-        declared, most = headers.get("content-length", "0"), await _most_bytes(scope, headers)
-        if not (declared.isascii() and declared.isdigit() and len(declared) < 20) or int(declared) > most:
+        declared, most = whole(headers.get("content-length", "0"), digits=19), await _most_bytes(scope, headers)
+        if declared is None or declared > most:
             return await _refuse(path, send, _too_large(most), closing=True)
         if DOOR in scope and (view := _direct().get(path)) is not None:
             return await _serve(view, scope, receive, send)

@@ -18,6 +18,7 @@ from django.utils import timezone
 
 from devflow import ports
 from devflow.actors import Actor
+from devflow.digits import whole
 from devflow.errors import conflict, forbidden, invalid, not_found
 from devflow.events import LiveEvent, bus
 from devflow.vectors import cache, index
@@ -279,7 +280,7 @@ def _trust(actor: Actor, metadata: Mapping[str, Any], *, before: str = "") -> st
 def _task_of(actor: Actor, metadata: Mapping[str, Any]) -> str:
     """The task named in `metadata.task_id`, else the one the agent holds."""
     named = str(metadata.get("task_id", "")).removeprefix("task-")
-    if named.isascii() and named.isdigit() and len(named) <= 16:
+    if whole(named, digits=16) is not None:
         return f"task-{named}"
     return ports.directory().held_task(actor.agent_id, session=actor.session) if actor.agent_id else ""
 

@@ -15,7 +15,7 @@ from workflow.models import (
     Priority,
     Status,
     Task,
-    open_blocker,
+    held_up,
 )
 
 
@@ -51,7 +51,7 @@ class TaskRows(ProjectRows):
         return rows.filter(tags__has=value)
 
     def by_blocked(self, rows: QuerySet[Task], name: str, value: bool) -> QuerySet[Task]:
-        waits = (Q(open_blocker()) | ~Q(manual_block="")) & ~Q(status__in=[Status.DONE, Status.CANCELLED])
+        waits = held_up() & ~Q(status__in=[Status.DONE, Status.CANCELLED])
         return rows.filter(waits) if value else rows.exclude(waits)
 
 

@@ -20,11 +20,9 @@ from workflow.models import (
     Status,
     Task,
 )
+from workflow.selectors.board import COLUMN_NAMES, FIRST_COLUMNS
 
 PRIORITIES = [(item.label, item.label) for item in Priority]
-COLUMNS = ["backlog", "ready", "in_progress", "review", "done"]
-FIRST_COLUMNS = COLUMNS[:3]
-"""Those a new card can be wanted in."""
 TASK_ID = r"^(task-)?[1-9][0-9]{0,15}$"
 
 
@@ -167,7 +165,7 @@ class TaskCreate(Exact):
 class Bulk(Exact):
     ids = serializers.ListField(child=TaskId(), min_length=1, max_length=200)
     action = serializers.ChoiceField(choices=["move", "tag", "untag", "assign", "cancel"])
-    column = serializers.ChoiceField(choices=COLUMNS, required=False)
+    column = serializers.ChoiceField(choices=COLUMN_NAMES, required=False)
     tag = Text(max_length=64, required=False)
     agent = Text(
         max_length=120, required=False, allow_blank=True, help_text="Whom they are reserved for; empty: nobody."
@@ -203,7 +201,7 @@ class Review(Exact):
 
 
 class Move(Exact):
-    column = serializers.ChoiceField(choices=COLUMNS)
+    column = serializers.ChoiceField(choices=COLUMN_NAMES)
     after = TaskId(required=False)
     before = TaskId(required=False)
     version = serializers.IntegerField(min_value=1, max_value=2**31 - 1, required=False)

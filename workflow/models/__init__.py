@@ -3,7 +3,18 @@
 from workflow.models.activity import Event
 from workflow.models.agents import OBSERVATIONS, Agent, Gate, Message
 from workflow.models.projects import ActiveProject, DoneDefinition, Membership, Phase, Project, SavedView
-from workflow.models.tasks import CLOSED, POSITION_GAP, Dependency, Evidence, Note, Priority, Status, Task, open_blocker
+from workflow.models.tasks import (
+    CLOSED,
+    POSITION_GAP,
+    Dependency,
+    Evidence,
+    Note,
+    Priority,
+    Status,
+    Task,
+    held_up,
+    open_blocker,
+)
 from workflow.models.webhooks import KINDS, Delivery, Webhook
 
 __all__ = [
@@ -29,5 +40,6 @@ __all__ = [
     "Status",
     "Task",
     "Webhook",
+    "held_up",
     "open_blocker",
 ]

@@ -67,6 +67,11 @@ def open_blocker() -> Exists:
     return Exists(Dependency.objects.filter(task=OuterRef("pk")).exclude(blocker__status=Status.DONE))
 
 
+def held_up() -> Q:
+    """True for a task that waits: for a blocker, or because somebody holds it back."""
+    return Q(open_blocker()) | ~Q(manual_block="")
+
+
 class Task(models.Model):
     """A piece of work. Its public id is `task-<pk>`, its `ref` counts inside the project."""
 

@@ -4,17 +4,29 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Literal, get_args
 
 from django.db import connection
 from django.db.models import Count, Q, QuerySet
 from django.utils import timezone
 
 from devflow.errors import invalid
-from workflow.models import Project, Status, Task, open_blocker
+from workflow.models import Project, Status, Task, held_up, open_blocker
 from workflow.selectors.tasks import COLUMNS, Card, gives_out, runs_out, with_blockers, with_status
 
-COLUMN_NAMES = ("backlog", "ready", "in_progress", "review", "done")
+Column = Literal["backlog", "ready", "in_progress", "review", "done"]
+COLUMN_NAMES: tuple[str, ...] = get_args(Column)
+FIRST_COLUMNS = COLUMN_NAMES[:3]
+"""Those a new card can be wanted in."""
+COLUMN_OF: Mapping[str, Column] = {
+    Status.PENDING: "backlog",
+    Status.READY: "ready",
+    Status.IN_PROGRESS: "in_progress",
+    Status.REVIEW: "review",
+    Status.FAILED: "review",
+    Status.DONE: "done",
+}
+"""Where a (current) status stands on the board; cancelled tasks are hidden."""
 MAX_CARDS = 200
 MAX_DONE = 50
 
@@ -44,18 +56,6 @@ class Counts:
     @property
     def total(self) -> int:
         return sum(self.columns.values())
-
-
-def column_of(status: str) -> str | None:
-    """The column a (current) status stands in; None for cancelled, which is hidden."""
-    return {
-        Status.PENDING: "backlog",
-        Status.READY: "ready",
-        Status.IN_PROGRESS: "in_progress",
-        Status.REVIEW: "review",
-        Status.FAILED: "review",
-        Status.DONE: "done",
-    }.get(Status(status))
 
 
 _BEFORE_EVERYTHING = 10**16
@@ -132,7 +132,6 @@ def fingerprint(*, project_id: int) -> tuple[object, ...]:
 
 def counts(*, tasks: QuerySet[Task], at: datetime) -> Counts:
     """Exact numbers of the columns of `tasks`. One query."""
-    waits = Q(open_blocker()) | ~Q(manual_block="")
     annotated: Any = with_status(tasks, at)
     statuses = (
         annotated.exclude(status=Status.CANCELLED)
@@ -140,13 +139,13 @@ def counts(*, tasks: QuerySet[Task], at: datetime) -> Counts:
         .values_list("current_status")
         .annotate(
             n=Count("pk"),
-            waiting=Count("pk", filter=~Q(status=Status.DONE) & waits),
+            waiting=Count("pk", filter=~Q(status=Status.DONE) & held_up()),
         )
     )
-    columns = dict.fromkeys(COLUMN_NAMES, 0)
+    columns: dict[str, int] = dict.fromkeys(COLUMN_NAMES, 0)
     failed = blocked = 0
     for status, number, waiting in statuses:
-        column = column_of(status)
+        column = COLUMN_OF.get(status)
         if column is not None:
             columns[column] += number
         blocked += waiting

@@ -8,7 +8,8 @@ from urllib.parse import urlencode
 from django.db.models import Q, QuerySet
 from django.http import QueryDict
 
-from workflow.models import Agent, Priority, Status, Task, open_blocker
+from devflow.digits import whole
+from workflow.models import Agent, Priority, Status, Task, held_up
 
 Lanes = Literal["", "phase", "epic", "agent", "priority"]
 LANES: tuple[Lanes, ...] = ("phase", "epic", "agent", "priority")
@@ -37,10 +38,10 @@ class TaskFilter:
     def of(cls, given: QueryDict) -> "TaskFilter":
         """Read an address. What cannot be meant is left out: an address is typed, shared and outlives its phases."""
         names = {priority.label for priority in Priority}
-        phases = (one for one in _values(given, "phase") if one.isascii() and one.isdigit() and len(one) < 8)
+        phases = (whole(one, digits=7) for one in _values(given, "phase"))
         lanes = str(given.get("lanes", ""))
         return cls(
-            phases=tuple(int(one) for one in phases),
+            phases=tuple(one for one in phases if one is not None),
             agents=_values(given, "agent"),
             tags=_values(given, "tag"),
             priorities=tuple(one for one in _values(given, "priority") if one in names),
@@ -94,7 +95,7 @@ class TaskFilter:
         for tag in self.tags:
             wanted = wanted.filter(tags__has=tag)
         if self.blocked is not None:
-            waits = (Q(open_blocker()) | ~Q(manual_block="")) & ~Q(status__in=[Status.DONE, Status.CANCELLED])
+            waits = held_up() & ~Q(status__in=[Status.DONE, Status.CANCELLED])
             wanted = wanted.filter(waits if self.blocked else ~waits)
         if self.text:
             wanted = wanted.filter(_mentions(self.text))
@@ -112,9 +113,9 @@ def _mentions(text: str) -> Q:
     found = Q()
     for word in text.split():
         either = Q(subject__icontains=word) | Q(description__icontains=word) | Q(tags__icontains=word)
-        number = word.removeprefix("#").removeprefix("task-")
-        if number.isascii() and number.isdigit() and len(number) < 10:
-            either |= Q(ref=int(number)) if not word.startswith("task-") else Q(pk=int(number))
+        number = whole(word.removeprefix("#").removeprefix("task-"), digits=9)
+        if number is not None:
+            either |= Q(pk=number) if word.startswith("task-") else Q(ref=number)
         found &= either
     return found
 

@@ -15,7 +15,7 @@ from django.db.models.fields.json import KT
 from django.db.models.functions import Cast, Substr
 
 from workflow.models import Event, Phase, Status, Task
-from workflow.selectors.board import COLUMN_NAMES, column_of
+from workflow.selectors.board import COLUMN_NAMES, COLUMN_OF
 
 DAY_BY_DAY = 30
 """The longest period that is counted by the day where single days say little; longer ones are counted by the week."""
@@ -23,7 +23,7 @@ MOST_EPICS = 100
 
 # The database's clock is UTC: the text of a time begins with its day. A tenth of what TruncDate costs on SQLite.
 _DAY = Substr(Cast("at", TextField()), 1, 10)
-_COLUMN: Mapping[str | None, str | None] = {status.value: column_of(status) for status in Status}
+_COLUMN: Mapping[str | None, str | None] = {status.value: COLUMN_OF.get(status) for status in Status}
 
 
 @dataclass(frozen=True, slots=True)

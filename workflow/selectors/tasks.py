@@ -10,8 +10,9 @@ from django.db.models.fields import CharField
 from django.utils import timezone
 
 from devflow import config
+from devflow.digits import whole
 from devflow.errors import not_found
-from workflow.models import Dependency, Priority, Status, Task, open_blocker
+from workflow.models import Dependency, Priority, Status, Task, held_up, open_blocker
 
 COLUMNS = (
     "pk", "ref", "subject", "description", "phase__number", "current_status", "priority", "boosted", "tags",
@@ -115,9 +116,7 @@ def find(
     if phase_number is not None:
         tasks = tasks.filter(phase__number=phase_number)
     if status == "blocked":
-        tasks = tasks.exclude(status__in=[Status.DONE, Status.CANCELLED]).filter(
-            Q(open_blocker()) | ~Q(manual_block="")
-        )
+        tasks = tasks.exclude(status__in=[Status.DONE, Status.CANCELLED]).filter(held_up())
     elif status is not None:
         tasks = tasks.filter(current_status=status)
     if agent is not None:
@@ -162,12 +161,12 @@ def open_blockers(task_ids: Iterable[int]) -> dict[int, list[Blocker]]:
 
 def by_id(*, project_id: int, task_id: str | int) -> Task:
     """One task with its project, phase, holder and parent. Raises `not_found`, also for another project's."""
-    digits = str(task_id).removeprefix("task-")
+    number = whole(str(task_id).removeprefix("task-"), digits=16)
     task = None
-    if digits.isascii() and digits.isdigit() and len(digits) <= 16:
+    if number is not None:
         task = (
             Task.objects.select_related("project", "phase", "assigned_agent", "parent", "creator_agent")
-            .filter(project_id=project_id, pk=int(digits))
+            .filter(project_id=project_id, pk=number)
             .first()
         )
     if task is None:

@@ -1,7 +1,5 @@
 """Moving cards: a person's drop on a column and a place in it, and the undo of a move."""
 
-from typing import Literal
-
 from django.db import transaction
 from django.db.models import Q
 from django.utils import timezone
@@ -11,21 +9,10 @@ from devflow.actors import Actor
 from devflow.errors import conflict, forbidden, not_found
 from devflow.events import REJOINED, LiveEvent, bus
 from workflow.models import POSITION_GAP, Agent, Event, Status, Task
+from workflow.selectors.board import COLUMN_OF, Column
 from workflow.services import activity, claims, leases, readiness, transitions
 from workflow.services.rows import LET_GO, change, check_version, locked_project, locked_task, task_number
 from workflow.services.transitions import Moved, illegal, tell_agent
-
-Column = Literal["backlog", "ready", "in_progress", "review", "done"]
-
-COLUMN_OF: dict[str, Column] = {
-    Status.PENDING: "backlog",
-    Status.READY: "ready",
-    Status.IN_PROGRESS: "in_progress",
-    Status.REVIEW: "review",
-    Status.FAILED: "review",
-    Status.DONE: "done",
-}
-"""Where a stored status stands on the board; cancelled tasks are hidden."""
 
 MOVES = frozenset(
     {

@@ -9,8 +9,8 @@ from django.db import transaction
 from devflow.actors import Actor
 from devflow.errors import DevFlowError, invalid
 from workflow.models import Task
+from workflow.selectors.board import Column
 from workflow.services import board, tasks, transitions
-from workflow.services.board import Column
 from workflow.services.rows import locked_task, task_number
 
 Action = Literal["move", "tag", "untag", "assign", "cancel"]

@@ -8,6 +8,7 @@ from django.db.models.functions import Coalesce
 from django.utils import timezone
 
 from devflow.actors import Actor
+from devflow.digits import whole
 from devflow.errors import conflict, invalid, not_found
 from workflow.models import Agent, Message, Project, Status, Task
 from workflow.services import activity
@@ -60,10 +61,10 @@ def recipients_of(*, project_id: int, to: str, sender_id: int | None) -> list[Ag
     if to == "*":
         found = list(alive)
     elif to.startswith("phase:"):
-        digits = to.removeprefix("phase:").strip()
-        if not (digits.isascii() and digits.isdigit() and len(digits) < 6):
+        number = whole(to.removeprefix("phase:").strip(), digits=5)
+        if number is None:
             raise invalid("A phase is addressed as phase:2.", agent_id="phase: is followed by the phase's number")
-        phase = phase_numbered(project_id=project_id, number=int(digits))
+        phase = phase_numbered(project_id=project_id, number=number)
         working = Task.objects.filter(phase=phase, status=Status.IN_PROGRESS, assigned_agent__isnull=False)
         found = list(alive.filter(Q(phase=phase) | Q(pk__in=working.values("assigned_agent"))))
     else:

@@ -5,6 +5,7 @@ from typing import Any
 
 from django.utils import timezone
 
+from devflow.digits import whole
 from devflow.errors import conflict, not_found
 from workflow.models import Phase, Project, Task
 from workflow.services.activity import plain
@@ -31,10 +32,10 @@ class Change:
 
 def task_number(task_id: str | int) -> int:
     """The primary key in `task-12`, `"12"` or `12`; raises `not_found` for anything else."""
-    digits = str(task_id).removeprefix("task-")
-    if not (digits.isascii() and digits.isdigit() and len(digits) <= 16):
+    number = whole(str(task_id).removeprefix("task-"), digits=16)
+    if number is None:
         raise not_found("Task", task_id, suggestion="A task id looks like task-123; get_tasks lists them.")
-    return int(digits)
+    return number
 
 
 def locked_task(*, project_id: int, task_id: str | int) -> Task:

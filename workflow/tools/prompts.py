@@ -1,5 +1,6 @@
 """Prompts that clients offer to people: how to start, to plan, and to hand over."""
 
+from devflow.digits import whole
 from devflow.errors import invalid
 from mcpbridge.tooling import Caller, PromptArgument, prompt
 from workflow.models import Phase
@@ -7,9 +8,10 @@ from workflow.selectors import projects as project_selectors
 
 
 def _phase(caller: Caller, number: str) -> Phase:
-    if not (number.strip().isascii() and number.strip().isdigit() and len(number.strip()) <= 5):
+    named = whole(number.strip(), digits=5)
+    if named is None:
         raise invalid("A phase is named by its number.", phase="a number such as 2")
-    return project_selectors.phase(project_id=caller.project.id, number=int(number))
+    return project_selectors.phase(project_id=caller.project.id, number=named)
 
 
 @prompt(

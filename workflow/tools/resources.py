@@ -3,6 +3,7 @@
 from urllib.parse import quote, unquote
 
 from devflow import ports
+from devflow.digits import whole
 from devflow.errors import not_found
 from mcpbridge.tooling import MAX_LIST, Caller, Result, resource
 from workflow.models import Project
@@ -91,9 +92,10 @@ def task(caller: Caller, value: str) -> str:
 @resource(name="phase", uri_template="devflow://phase/{n}", listing=_phases, toolset="workflow")
 def phase(caller: Caller, value: str) -> str:
     """A phase: what it is for, how to work in it, what done means there."""
-    if not (value.isascii() and value.isdigit() and len(value) <= 5):
+    number = whole(value, digits=5)
+    if number is None:
         raise not_found("Phase", value, suggestion="A phase is named by its number, such as devflow://phase/2.")
-    return phase_info(project_selectors.phase(project_id=caller.project.id, number=int(value))).model_dump_json()
+    return phase_info(project_selectors.phase(project_id=caller.project.id, number=number)).model_dump_json()
 
 
 class InboxResource(Result):

@@ -24,6 +24,7 @@ from mcpbridge.tooling import (
 from workflow.models import Note, Task
 from workflow.selectors import agents as agent_selectors
 from workflow.selectors import tasks as task_selectors
+from workflow.selectors.board import COLUMN_OF
 from workflow.services import board, claims, tasks, transitions
 from workflow.services.transitions import Moved
 from workflow.tools.context import note_scope
@@ -139,7 +140,7 @@ def create_task(
     return TaskCreated(
         task_id=task.public_id,
         status=task.status,
-        kanban_column=board.COLUMN_OF[task.status],
+        kanban_column=COLUMN_OF[task.status],
         subject=task.subject,
         blocked_by=[blocker.public_id for blocker in task_selectors.open_blockers([task.pk]).get(task.pk, ())],
     )

@@ -10,6 +10,7 @@ from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
+from devflow.digits import whole
 from workflow.models import Agent, Event, Project, Task
 from workflow.selectors import activity
 from workflow.views.shell import page, project_of
@@ -42,12 +43,11 @@ class EventFilter:
     def of(cls, given: QueryDict) -> "EventFilter":
         """Read an address; what cannot be meant is left out."""
         kind, actor, agent = (given.get(name, "").replace("\0", "")[:150] for name in ("kind", "actor", "agent"))
-        task = given.get("task", "").removeprefix("task-")
         return cls(
             kind=kind if kind in SAID or kind in FAMILIES else "",
             actor=actor if actor.startswith("@") or actor in dict(ACTORS) else "",
             agent=agent,
-            task=int(task) if task.isascii() and task.isdigit() and len(task) < 16 else None,
+            task=whole(given.get("task", "").removeprefix("task-")),
         )
 
     def pairs(self) -> list[tuple[str, str]]:
@@ -70,11 +70,6 @@ class EventFilter:
         return events if self.task is None else events.filter(task=self.task)
 
 
-def _number(given: QueryDict, name: str) -> int | None:
-    digits = given.get(name, "")
-    return int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 16 else None
-
-
 @page
 @require_safe
 def happened(request: HttpRequest) -> HttpResponse:
@@ -84,11 +79,11 @@ def happened(request: HttpRequest) -> HttpResponse:
         return render(request, "workflow/activity.html", {"project": None, "projects": projects, "here": "activity"})
     wanted = EventFilter.of(request.GET)
     events = wanted.apply(activity.feed(project_id=project.pk))
-    after = _number(request.GET, "after")
+    after = whole(request.GET.get("after", ""))
     if request.headers.get("HX-Request") and after is not None:
         new = len(events.filter(pk__gt=after).values_list("pk", flat=True)[: MOST_NEW + 1])
         return render(request, "workflow/_activity_news.html", {"new": new, "most": MOST_NEW, "wanted": wanted})
-    before = _number(request.GET, "before")
+    before = whole(request.GET.get("before", ""))
     seq = activity.newest(project_id=project.pk)
     rows = list((events if before is None else events.filter(pk__lt=before))[: ROWS + 1])
     context = {

@@ -9,6 +9,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
 from devflow import ports
+from devflow.digits import whole
 from devflow.errors import ERROR_TABLE, DevFlowError, invalid
 from devflow.ports import Span
 from workflow.forms import ToAgents
@@ -186,7 +187,7 @@ def act(request: HttpRequest, number: int, action: str) -> HttpResponse:
 
 def _release(row: Agent, task_id: str, who: dict[str, Any]) -> None:
     held = Task.objects.held(timezone.now()).filter(assigned_agent=row)
-    number = task_id.removeprefix("task-")
-    if not (number.isascii() and number.isdigit() and len(number) < 16 and held.filter(pk=int(number)).exists()):
+    number = whole(task_id.removeprefix("task-"))
+    if number is None or not held.filter(pk=number).exists():
         raise invalid(f"{row.name} does not hold that task any more; nothing was changed.", task=task_id[:40])
-    steering.take_back(task_id=int(number), **who)
+    steering.take_back(task_id=number, **who)

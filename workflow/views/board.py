@@ -114,22 +114,20 @@ def save_view(request: HttpRequest, slug: str) -> HttpResponse:
     project, _ = project_named(request, slug)
     form = ViewName(request.POST)
     where = TaskFilter.of(request.GET).query()
-    if not form.is_valid():
+    is_named = form.is_valid()
+    kept: Any = {"project_id": project.pk, "user_id": request.user.pk, "name": form.cleaned_data.get("name")}
+    if not is_named:
         messages.error(request, "A view needs a name of at most 60 characters.")
     elif form.cleaned_data["forget"]:
-        views.forget(project_id=project.pk, user_id=int(request.user.pk or 0), name=form.cleaned_data["name"])
+        views.forget(**kept)
     else:
         try:
-            views.save(project_id=project.pk, user_id=int(request.user.pk or 0), query=where, **_name(form))
+            views.save(**kept, query=where)
         except DevFlowError as exc:
             messages.error(request, f"{exc.message} {exc.suggestion}")
     response = redirect("board", project.slug)
     response["Location"] += f"?{where}" if where else ""
     return response
-
-
-def _name(form: ViewName) -> dict[str, str]:
-    return {"name": form.cleaned_data["name"]}
 
 
 def _created(request: HttpRequest, project: Project, form: NewTask) -> bool:

@@ -12,7 +12,7 @@ from django.utils import timezone
 from django.utils.safestring import SafeString
 
 from devflow.templatetags.look import ago
-from workflow.models import Note, Phase, Project, Task
+from workflow.models import Note, Phase, Priority, Project, Task
 from workflow.selectors import board as board_selectors
 from workflow.selectors.filters import Lanes, TaskFilter
 from workflow.selectors.tasks import Card, cards, with_status
@@ -39,9 +39,6 @@ EMPTY = {
     "review": "Nothing waits for a person.",
     "done": "Nothing is finished yet.",
 }
-QUICK = frozenset({"backlog", "ready", "in_progress"})
-"""Columns a task can be added to."""
-
 
 _drawing = Lock()
 _drawn: LRUCache[Hashable, SafeString] = LRUCache(4096)
@@ -116,7 +113,7 @@ class Column:
 
     @property
     def is_quick(self) -> bool:
-        return self.name in QUICK
+        return self.name in board_selectors.FIRST_COLUMNS
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +147,7 @@ def shown(found: Sequence[Card], phases: Phases, lanes: Lanes = "", *, at: datet
     notes = dict(counted.annotate(n=Count("pk")))
     drawn = []
     for card in found:
-        column = board_selectors.column_of(card.status)
+        column = board_selectors.COLUMN_OF.get(card.status)
         if column is None:
             continue
         left = whole = 0
@@ -194,12 +191,10 @@ def lanes_of(project: Project, phases: Phases, wanted: TaskFilter) -> tuple[boar
 
 
 def _lane_order(lanes: Lanes) -> Callable[[tuple[str, str]], tuple[bool, int, str]]:
-    urgency = {"critical": "0", "high": "1", "medium": "2", "low": "3"}
-
     def order(lane: tuple[str, str]) -> tuple[bool, int, str]:
         key, title = lane
-        number = int(key) if lanes == "phase" else 0
-        return key == "-", number, urgency.get(key, title) if lanes == "priority" else title.casefold()
+        number = int(key) if lanes == "phase" else Priority.of(key) if lanes == "priority" else 0
+        return key == "-", number, title.casefold()
 
     return order
 

@@ -21,6 +21,7 @@ from django.db.models import Q
 from django.http import HttpRequest, QueryDict
 from django.utils import timezone
 
+from devflow.digits import whole
 from devflow.drain import draining
 from devflow.events import EVERY_PROJECT, REJOINED, LiveEvent, bus
 from workflow.models import Event, Project, Task
@@ -52,27 +53,20 @@ class Live(AsyncWebsocketConsumer):
 
     async def connect(self) -> None:
         await self.accept()
-        user = self.scope["user"]
-        if not user.is_authenticated:
-            await self.close(LOGGED_OUT)
-            return
         self.slug = self.scope["url_route"]["kwargs"]["slug"]
-        found = await self._visible()
+        is_logged_in, found = await self._visible()
         if found is None:
-            await self.close(NOT_FOUND)
+            await self.close(NOT_FOUND if is_logged_in else LOGGED_OUT)
             return
         self.project = found
         asked = QueryDict(self.scope["query_string"])
         self.wanted = TaskFilter.of(asked) if asked.get("view") == "board" else None
-        since = asked.get("since", "")
         self._waiting: asyncio.Queue[LiveEvent | None] = asyncio.Queue(MOST_WAITING)
         self._is_behind = False
         self._loop = asyncio.get_running_loop()
         self._leave_bus = bus.subscribe(self._hear)
         self._leave_drain = draining.subscribe(lambda: self._loop.call_soon_threadsafe(self._end))
-        self._task = asyncio.create_task(
-            self._follow(int(since) if since.isascii() and since.isdigit() and len(since) < 16 else None)
-        )
+        self._task = asyncio.create_task(self._follow(whole(asked.get("since", ""))))
 
     async def disconnect(self, code: int) -> None:
         if self._task is not None:
@@ -97,12 +91,14 @@ class Live(AsyncWebsocketConsumer):
         self._waiting.put_nowait(None)
 
     @_in_a_thread
-    def _visible(self) -> Project | None:
-        """The project, if that person may see it now, in a session that was not ended."""
+    def _visible(self) -> tuple[bool, Project | None]:
+        """Whether the session has not ended, and the project, if that person may see it now."""
         asking = HttpRequest()
         asking.session = import_module(settings.SESSION_ENGINE).SessionStore(self.scope["session"].session_key)
         user = get_user(asking)
-        return project_selectors.visible_to(user).filter(slug=self.slug).first() if user.is_authenticated else None
+        if not user.is_authenticated:
+            return False, None
+        return True, project_selectors.visible_to(user).filter(slug=self.slug).first()
 
     async def _follow(self, since: int | None) -> None:
         try:
@@ -119,7 +115,8 @@ class Live(AsyncWebsocketConsumer):
                 async with asyncio.timeout_at(look):
                     event = await self._waiting.get()
             except TimeoutError:
-                if await self._visible() is None:
+                _, seen = await self._visible()
+                if seen is None:
                     await self.close(NOT_FOUND)
                     return
                 await self._say(await self._leases())

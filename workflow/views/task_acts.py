@@ -9,6 +9,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_POST
 
+from devflow.digits import whole
 from devflow.errors import ERROR_TABLE, DevFlowError, invalid, not_found
 from workflow.forms import Act
 from workflow.models import Task
@@ -127,10 +128,10 @@ PLACES = {"reject": "decide", "approve": "decide", "retry": "decide", "note": "n
 def _named(task: Task, words: str) -> Task:
     """A task of the same project by `#12` (or `12`, as cards show it), or by `task-34`."""
     first = words.split()[0] if words.split() else ""
-    digits = first.removeprefix("task-").removeprefix("#")
-    if not (digits.isascii() and digits.isdigit() and len(digits) < 10):
+    number = whole(first.removeprefix("task-").removeprefix("#"), digits=9)
+    if number is None:
         raise invalid("Name a task by its number, such as #12 or task-34.", blocker=words[:80] or "is empty")
-    key = {"pk": int(digits)} if first.startswith("task-") else {"ref": int(digits)}
+    key = {"pk": number} if first.startswith("task-") else {"ref": number}
     found = Task.objects.filter(project=task.project_id, **key).first()
     if found is None:
         raise not_found("Task", first, suggestion="The board shows each task's number.")

@@ -21,14 +21,19 @@
     light.querySelector(".words").textContent = STATES[state];
   }
 
+  /* When the line is opened again, the server tells what came after. */
+  function upTo(connection, seq) {
+    const url = new URL(connection.url);
+    url.searchParams.set("since", seq);
+    connection.url = url.href;
+  }
+
   const LEAVES_FOR_GOOD = [4401, 4404];
 
   addEventListener("htmx:ws:before:connection", ({ target, detail }) => {
     const { connection } = detail;
     if (!target.matches?.("[data-live]") || !target.dataset.seq) return;
-    const url = new URL(connection.url);
-    url.searchParams.set("since", target.dataset.seq);
-    connection.url = url.href;
+    upTo(connection, target.dataset.seq);
   });
 
   addEventListener("htmx:ws:after:connection", () => say("live"));
@@ -48,9 +53,7 @@
         await told.detail.hold;
         if (message.seq) {
           target.dataset.seq = message.seq;
-          const url = new URL(detail.connection.url);
-          url.searchParams.set("since", message.seq);
-          detail.connection.url = url.href; // also for a page that comes back from the background
+          upTo(detail.connection, message.seq); // also for a page that comes back from the background
         }
       }),
     );

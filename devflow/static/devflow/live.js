@@ -2,16 +2,15 @@
    data-live-types="source." heeds only changes of types that begin so; inside, data-again="2" asks for another look
    in so many seconds, for what moves without events. */
 
+import { inTurns, part } from "./ask.js";
+
 const QUIET_MS = 60;
 const TICK_MS = 60_000;
 
 for (const root of document.querySelectorAll("[data-partial]")) follow(root);
 
 function follow(root) {
-  let timer = 0;
   let again = 0;
-  let fetching = false;
-  let wanted = false;
 
   function put(html) {
     if (root.querySelector("input:focus, select:focus, textarea:focus")) return later(); // never under somebody's hands
@@ -27,32 +26,16 @@ function follow(root) {
     again = setTimeout(soon, Number(root.querySelector("[data-again]")?.dataset.again ?? 2) * 1000);
   }
 
-  async function refresh() {
-    if (fetching) {
-      wanted = true;
-      return;
-    }
-    fetching = true;
+  const soon = inTurns(async () => {
     try {
-      const answer = await fetch(root.dataset.partial, { headers: { "HX-Request": "true" }, redirect: "manual" });
+      const answer = await part(root.dataset.partial);
       if (answer.type === "opaqueredirect") location.reload(); // logged out meanwhile
       else if (answer.ok) put(await answer.text());
       else later();
     } catch {
       later(); // the light beside the pages says that the line is down
-    } finally {
-      fetching = false;
-      if (wanted) {
-        wanted = false;
-        soon();
-      }
     }
-  }
-
-  function soon() {
-    clearTimeout(timer);
-    timer = setTimeout(refresh, QUIET_MS);
-  }
+  }, QUIET_MS);
 
   root.addEventListener("live", ({ detail: { message } }) => {
     const heeded = root.dataset.liveTypes ?? "";

@@ -1,6 +1,8 @@
 /* Keeps the parts of a page ([data-part]) as the server has them: when something changes, the page is asked for again
    and each part that differs is exchanged, except one somebody writes in. Also draws a task's dependencies. */
 
+import { inTurns, part } from "./ask.js";
+
 const QUIET_MS = 80;
 const SVG = "http://www.w3.org/2000/svg";
 const NODE = { width: 164, height: 44 };
@@ -8,9 +10,6 @@ const NODE = { width: 164, height: 44 };
 const root = document.querySelector("[data-page]");
 const meanwhile = document.getElementById("meanwhile");
 const drawn = new Map(); // part -> its HTML as the server gave it
-let timer = 0;
-let fetching = false;
-let wanted = false;
 
 /* A form's token is another one in every answer. */
 function told(part) {
@@ -64,32 +63,16 @@ function put(html) {
   if (meanwhile) meanwhile.hidden = !kept;
 }
 
-async function refresh() {
-  if (fetching) {
-    wanted = true;
-    return;
-  }
-  fetching = true;
+const soon = inTurns(async () => {
   try {
-    const answer = await fetch(root.dataset.page, { headers: { "HX-Request": "true" }, redirect: "manual" });
+    const answer = await part(root.dataset.page);
     const busy = [...document.querySelectorAll("[data-part], form")].some(isBusy);
     if (answer.type === "opaqueredirect") busy || location.assign(root.dataset.page); // logged out meanwhile
     else if (answer.ok) put(await answer.text());
   } catch {
     // the light beside the pages says that the line is down; the next message or tick asks again
-  } finally {
-    fetching = false;
-    if (wanted) {
-      wanted = false;
-      soon();
-    }
   }
-}
-
-function soon() {
-  clearTimeout(timer);
-  timer = setTimeout(refresh, QUIET_MS);
-}
+}, QUIET_MS);
 
 function concerns(changes) {
   const near = document.querySelector("[data-near]")?.dataset.near.split(" ");

@@ -1,5 +1,7 @@
 /* Changes go over the REST API, with the page's own log-in. */
 
+import { part } from "../ask.js";
+
 const csrf = () => document.querySelector('meta[name="csrf-token"]').content;
 
 /** A refusal: `message` for people, `code` and `facts` of the problem details. */
@@ -11,7 +13,7 @@ export class Refused extends Error {
   }
 }
 
-export async function send(method, path, body = {}) {
+export async function send(method, path, body = method === "GET" ? undefined : {}) {
   let answer;
   try {
     answer = await fetch(`/api/v1/${path}`, {
@@ -28,7 +30,7 @@ export async function send(method, path, body = {}) {
 }
 
 export async function fragment(url) {
-  const answer = await fetch(url, { headers: { "HX-Request": "true" }, redirect: "manual" });
+  const answer = await part(url);
   if (answer.type === "opaqueredirect") location.reload();
   if (!answer.ok) throw new Error(`the page answered ${answer.status}`);
   return answer.text();

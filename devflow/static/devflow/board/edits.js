@@ -12,7 +12,8 @@ export function retitle(card, look) {
   const before = link.textContent.trim();
   const field = Object.assign(document.createElement("input"), { className: "field retitle", value: before, maxLength: 255 });
   field.setAttribute("aria-label", `Title of #${card.dataset.ref}`);
-  const version = Number(card.dataset.version);
+  let version = Number(card.dataset.version);
+  let overwrites = false; // somebody changed it meanwhile: only Enter writes over that
   let over = false;
   const end = () => {
     over = true;
@@ -23,45 +24,35 @@ export function retitle(card, look) {
   const keep = async () => {
     const subject = field.value.trim();
     if (over) return;
-    if (!subject || subject === before) return end();
+    if (!overwrites && (!subject || subject === before)) return end();
     over = true;
     try {
       await send("PATCH", `tasks/${card.id}`, { subject, version });
       link.textContent = subject;
       announce("The title is changed.");
     } catch (error) {
-      const theirs = error.code === "conflict" ? " Your words are kept in the field; press Enter to write them over it." : "";
-      if (error.code === "conflict") {
-        const now = await fetch(`/api/v1/tasks/${card.id}`, { headers: { Accept: "application/json" } }).then((answer) => answer.json());
-        toast(`Somebody changed this task meanwhile. It is now called “${now.subject}”.${theirs}`, { tone: "bad" });
+      const now = error.code === "conflict" && !overwrites && (await send("GET", `tasks/${card.id}`).catch(() => null));
+      if (now) {
+        toast(
+          `Somebody changed this task meanwhile. It is now called “${now.subject}”. Your words are kept in the field; ` +
+            "press Enter to write them over it.",
+          { tone: "bad" },
+        );
+        version = now.version;
+        overwrites = true;
         over = false;
-        field.dataset.version = now.version;
-        return again(now.version);
+        return field.focus();
       }
       toast(error.message, { tone: "bad" });
     }
     end();
   };
-  let newest = version;
-  const again = (number) => {
-    newest = number;
-    field.focus();
-  };
-  field.addEventListener("keydown", async (event) => {
+  field.addEventListener("keydown", (event) => {
     event.stopPropagation();
     if (event.key === "Escape") end();
-    if (event.key !== "Enter") return;
-    if (newest !== version) {
-      try {
-        await send("PATCH", `tasks/${card.id}`, { subject: field.value.trim(), version: newest });
-      } catch (error) {
-        toast(error.message, { tone: "bad" });
-      }
-      return end();
-    }
-    keep();
+    if (event.key === "Enter") keep();
   });
-  field.addEventListener("blur", () => over || newest !== version || keep());
+  field.addEventListener("blur", () => over || overwrites || keep());
   link.replaceWith(field);
   field.select();
 }
