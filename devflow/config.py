@@ -120,8 +120,9 @@ class Vectors(Block):
 
 class Exposure(Block):
     toolsets: list[str] = Field([], description="Toolsets clients are shown; empty: all.")
-    expose: Literal["direct", "search"] = Field(
-        "direct", description="`direct` lists every tool, `search` lists search_tools and call_tool."
+    expose: Literal["direct", "search", "intent"] = Field(
+        "direct",
+        description="`direct` lists every tool, `search` lists search_tools and call_tool, `intent` gateway_execute.",
     )
     names: Literal["dotted", "underscore"] = Field("dotted", description="Spelling of dotted tool names.")
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Generic, Protocol, TypeVar
 
+from devflow.actors import Actor
+
 PortT = TypeVar("PortT")
 
 
@@ -175,6 +177,59 @@ class NullShelf:
         return ()
 
 
+class Gates(Protocol):
+    """Markers a project asks for before it lets a backend change things (bound by workflow). All methods block."""
+
+    def are_on(self, project_id: int) -> bool: ...
+
+    def take(self, project_id: int, actor: Actor, *, session: str, project_root: str | None) -> None:
+        """Take `analysis-done`, of the task this run holds first. Raises `precondition_failed` where there is none."""
+
+    def leave(
+        self,
+        project_id: int,
+        actor: Actor,
+        *,
+        analysed: bool,
+        session: str,
+        project_root: str | None,
+        reason: str,
+    ) -> None:
+        """Leave `analysis-done` (`analysed`) or `execution-done`, at the task this run holds or at the project."""
+
+
+class NullGates:
+    def are_on(self, project_id: int) -> bool:
+        return False
+
+    def take(self, project_id: int, actor: Actor, *, session: str, project_root: str | None) -> None:
+        return None
+
+    def leave(
+        self,
+        project_id: int,
+        actor: Actor,
+        *,
+        analysed: bool,
+        session: str,
+        project_root: str | None,
+        reason: str,
+    ) -> None:
+        return None
+
+
+class Watchers(Protocol):
+    """Agents whose work a change of files may touch (bound by workflow)."""
+
+    def files_changed(self, project_id: int, files: Sequence[str], actor: Actor, *, by: str) -> int:
+        """Tell agents that hold a task naming one of `files`, but the actor. Returns how many were told. Blocks."""
+
+
+class NullWatchers:
+    def files_changed(self, project_id: int, files: Sequence[str], actor: Actor, *, by: str) -> int:
+        return 0
+
+
 @dataclass(frozen=True, slots=True)
 class Span:
     """A time in which an agent's calls are of interest; open at an end that is None."""
@@ -293,5 +348,7 @@ recall: Port[Recall] = Port(NullRecall())
 shelf: Port[Shelf] = Port(NullShelf())
 call_log: Port[CallLog] = Port(NullCallLog())
 call_figures: Port[CallCounts] = Port(NullCallCounts())
+gates: Port[Gates] = Port(NullGates())
+watchers: Port[Watchers] = Port(NullWatchers())
 health = HealthBoard()
 gauges = GaugeBoard()

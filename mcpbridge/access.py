@@ -212,6 +212,6 @@ def _exposure(identity: Identity, toolsets: str, expose: str | None, names: str 
         raise invalid(f"There is no toolset {unknown[0]}; there are: {known}.", toolsets=f"some of {known}")
     return Exposed(
         toolsets=wished,
-        expose=_choice(expose, identity.expose or server.expose, ("direct", "search"), "expose"),
+        expose=_choice(expose, identity.expose or server.expose, ("direct", "search", "intent"), "expose"),
         names=_choice(names, identity.names or server.names, ("dotted", "underscore"), "names"),
     )

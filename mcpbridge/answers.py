@@ -11,6 +11,7 @@ from django.utils import timezone
 
 from devflow.errors import conflict, invalid
 from mcpbridge.models import StoredAnswer
+from mcpbridge.tooling import Caller
 
 KEEP = timedelta(hours=24)
 MAX_KEY = 255
@@ -22,6 +23,12 @@ def request_hash(tool: str, arguments: Mapping[str, Any], *, project: str, agent
     Two agents of one key that pick the same idempotency key are told so, instead of one getting the other's lease.
     """
     return hashlib.sha256(json.dumps([tool, arguments, project, agent], sort_keys=True).encode()).hexdigest()
+
+
+def fingerprint(tool: str, arguments: Mapping[str, Any], caller: Caller) -> str:
+    """What must be the same for a call to count as a repeat of an earlier one."""
+    agent = caller.agent_name if caller.is_named else ""
+    return request_hash(tool, arguments, project=caller.project_slug or "", agent=agent)
 
 
 def checked_key(key: object) -> str:
@@ -49,6 +56,28 @@ def reserve(key_id: int, idempotency_key: str, fingerprint: str) -> StoredAnswer
             ) from None
         return earlier
     return None
+
+
+def reserve_alone(key_id: int, idempotency_key: str, fingerprint: str) -> dict[str, Any] | None:
+    """`reserve` for a call that does its work outside a transaction: the earlier answer, or None for a new call.
+
+    Raises `conflict` also while the earlier call has no answer: it is at work, or was cut off, and nobody knows which.
+    """
+    earlier = reserve(key_id, idempotency_key, fingerprint)
+    if earlier is None:
+        return None
+    if earlier.answer is None:
+        raise conflict(
+            "The first call with this idempotency key is still at work, or was cut off before its answer.",
+            suggestion="Wait and repeat; if it stays so, look at what the call did before you use a fresh key.",
+        )
+    answer: dict[str, Any] = earlier.answer
+    return answer
+
+
+def release(key_id: int, idempotency_key: str) -> None:
+    """Give a key back whose call did nothing."""
+    StoredAnswer.objects.filter(key_id=key_id, idempotency_key=idempotency_key, answer=None).delete()
 
 
 def store(key_id: int, idempotency_key: str, answer: dict[str, Any]) -> None:

@@ -82,6 +82,8 @@ class Entry:
     error: str
     in_scope: bool
     arguments: Mapping[str, Any]
+    backend: str = ""
+    spans: tuple[tuple[str, float], ...] = ()
 
     @classmethod
     def of(cls, outcome: Outcome, caller: Caller, arguments: Mapping[str, Any]) -> "Entry":
@@ -97,13 +99,15 @@ class Entry:
             project_id=(project.id or None) if project else None,
             transport=caller.transport,
             client=caller.client[:120],
-            tool=outcome.name[:128],
-            effect=outcome.tool.effect.value if outcome.tool else "",
+            tool=caller.facts.get("action", outcome.name)[:128],
+            effect=caller.facts.get("effect", outcome.tool.effect.value if outcome.tool else ""),
             outcome=outcome.code,
             duration_ms=round(outcome.duration_ms, 3),
             error=outcome.error.message if outcome.error else "",
             in_scope=bool(caller.facts.get("in_scope", True)),
             arguments=arguments,
+            backend=caller.facts.get("backend", ""),
+            spans=tuple(caller.facts.get("spans", ())),
         )
 
     def row(self, worker: str) -> ToolCall:
@@ -120,6 +124,8 @@ class Entry:
             client=self.client,
             tool=self.tool,
             effect=self.effect,
+            backend=self.backend,
+            spans=[[name, ms] for name, ms in self.spans],
             outcome=self.outcome,
             duration_ms=self.duration_ms,
             arguments=_shortened(redact(dict(self.arguments))),

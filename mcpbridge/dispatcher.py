@@ -15,8 +15,7 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from django.db import InterfaceError, OperationalError, connection, transaction
-from pydantic import ValidationError
+from django.db import DatabaseError, InterfaceError, OperationalError, connection, transaction
 
 from devflow import ports
 from devflow.errors import DevFlowError, ErrorCode, forbidden, invalid
@@ -25,7 +24,7 @@ from mcpbridge.audit import recorder
 from mcpbridge.envelopes import Outcome
 from mcpbridge.registry import CALL_TOOL, registry
 from mcpbridge.threads import run_blocking
-from mcpbridge.tooling import SCOPE_FOR, Caller, Effect, Tool
+from mcpbridge.tooling import SCOPE_FOR, Caller, Effect, Tool, WireResult
 
 logger = logging.getLogger(__name__)
 
@@ -97,6 +96,7 @@ class _Call:
     unread: int = 0
     replayed: bool = False
     recorded: bool = False
+    wire: dict[str, Any] | None = None
 
     def outcome(self, value: dict[str, Any] | None, error: DevFlowError | None) -> Outcome:
         return Outcome(
@@ -110,6 +110,9 @@ class _Call:
             replayed=self.replayed,
             notes=self.caller.notes(),
             agent=self.caller.known_agent,
+            wire=self.wire,
+            facts=self.caller.facts,
+            dialect=known.dialect if (known := self.tool or registry.find(self.name)) else "mcp",
         )
 
 
@@ -144,15 +147,28 @@ async def call(
         logger.exception("a tool failed", extra={"tool": at_work.name, "trace_id": caller.trace_id})
         error = DevFlowError(ErrorCode.INTERNAL, f"Something went wrong on the server (trace {caller.trace_id}).")
     outcome = at_work.outcome(value, error)
-    _note(at_work, outcome)
+    await _keep(at_work, outcome)
     return outcome
+
+
+async def _keep(at_work: _Call, outcome: Outcome) -> None:
+    """Record and count a call. What changed something outside is in the log before its caller hears of it."""
+    tool = at_work.tool
+    if tool is not None and tool.is_async and at_work.caller.facts.get("is_change") and not at_work.recorded:
+        try:
+            await run_blocking(recorder.write_now, outcome, at_work.caller, at_work.arguments)
+            at_work.recorded = True
+        except DatabaseError:
+            logger.exception("a change was not recorded at once", extra={"trace_id": at_work.caller.trace_id})
+    _note(at_work, outcome)
 
 
 def _note(at_work: _Call, outcome: Outcome) -> None:
     """Record and count a call, unless it was recorded with what it wrote."""
     if not at_work.recorded:
         recorder.buffer(outcome, at_work.caller, at_work.arguments)
-    metrics.observe(outcome.tool.name if outcome.tool else "unknown", outcome.code, outcome.duration_ms / 1000)
+    named = at_work.caller.facts.get("action") or (outcome.tool.name if outcome.tool else "unknown")
+    metrics.observe(named, outcome.code, outcome.duration_ms / 1000)
 
 
 async def _checked(at_work: _Call, arguments: object) -> dict[str, Any]:
@@ -160,11 +176,13 @@ async def _checked(at_work: _Call, arguments: object) -> dict[str, Any]:
     given = payload.bounded(arguments)
     if at_work.name == CALL_TOOL and registry.find(CALL_TOOL) is not None:
         at_work.name, given = _unwrapped(given)
+    if registry.find(at_work.name) is None:
+        await registry.refresh()  # it may be a tool that was added a moment ago
     tool = registry.resolve(at_work.name, caller)
     at_work.tool, at_work.arguments = tool, given
-    if not caller.allows(tool.effect):
+    if not caller.allows(tool.needs):
         raise forbidden(
-            f"This key may not call {tool.name}: it needs the scope `{SCOPE_FOR[tool.effect]}`.",
+            f"This key may not call {tool.name}: it needs the scope `{SCOPE_FOR[tool.needs]}`.",
             suggestion="Ask for a key with that scope, or leave the change to somebody who has one.",
         )
     values = tool.validate(given)
@@ -175,7 +193,7 @@ async def _checked(at_work: _Call, arguments: object) -> dict[str, Any]:
             if remote.serves(tool):
                 return await remote.run(tool, caller, given, idempotency_key=at_work.idempotency_key)
             if tool.is_async:
-                return _published(tool, await tool.run(caller, **values))
+                return await _awaited(at_work, tool, values)
             return await run_blocking(_run_blocking, at_work, tool, values)
     except TimeoutError:
         caller.cancelled.set()
@@ -198,13 +216,35 @@ def _unwrapped(given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     return inner, arguments
 
 
-def _published(tool: Tool, value: Any) -> dict[str, Any]:
-    """The JSON of a result, exactly as the output schema says; a result that is not is a fault of ours."""
+async def _awaited(at_work: _Call, tool: Tool, values: dict[str, Any]) -> dict[str, Any]:
+    """Run an async tool. With an idempotency key its answer is kept, and a repeat is given that answer.
+
+    What it does outside cannot be rolled back, so a repeat that finds the first call unfinished is refused.
+    """
+    caller, key = at_work.caller, at_work.idempotency_key
+    if key is None or tool.effect is Effect.READ_ONLY:
+        return _answer_of(at_work, tool, await tool.run(caller, **values))
+    fingerprint = answers.fingerprint(tool.name, at_work.arguments, caller)
+    kept = await run_blocking(answers.reserve_alone, caller.scope.key_id, key, fingerprint)
+    if kept is not None:
+        at_work.replayed, at_work.wire = True, kept.get("wire")
+        value: dict[str, Any] = kept["value"]
+        return value
     try:
-        result: dict[str, Any] = tool.output.dump_python(tool.output.validate_python(value), mode="json")
-    except ValidationError as exc:
-        raise RuntimeError(f"{tool.name} answered something its output schema does not allow") from exc
-    return result
+        value = _answer_of(at_work, tool, await tool.run(caller, **values))
+    except DevFlowError:
+        if not caller.facts.get("is_sent"):
+            await run_blocking(answers.release, caller.scope.key_id, key)
+        raise
+    await run_blocking(answers.store, caller.scope.key_id, key, {"value": value, "wire": at_work.wire})
+    return value
+
+
+def _answer_of(at_work: _Call, tool: Tool, result: Any) -> dict[str, Any]:
+    if isinstance(result, WireResult):
+        at_work.wire = result.wire
+        return result.value
+    return tool.published(result)
 
 
 def _run_blocking(at_work: _Call, tool: Tool, values: dict[str, Any]) -> dict[str, Any]:
@@ -235,11 +275,11 @@ def _may_repeat(at_work: _Call, tool: Tool) -> bool:
 def _read(at_work: _Call, tool: Tool, values: dict[str, Any]) -> dict[str, Any]:
     caller = at_work.caller
     if tool.fingerprint is None:
-        value = _published(tool, tool.run(caller, **values))
+        value = tool.published(tool.run(caller, **values))
     else:
         # Taken before the read: a change in between makes the answer newer than its fingerprint, never older.
         key = (tool.name, json.dumps(at_work.arguments, sort_keys=True), tool.fingerprint(caller))
-        value = unchanged.get(key, lambda: _published(tool, tool.run(caller, **values)))
+        value = unchanged.get(key, lambda: tool.published(tool.run(caller, **values)))
     _look_for_mail(at_work)
     return value
 
@@ -249,18 +289,13 @@ def _write(at_work: _Call, tool: Tool, values: dict[str, Any]) -> dict[str, Any]
     at_work.recorded = False
     with transaction.atomic():
         if key is not None:
-            fingerprint = answers.request_hash(
-                tool.name,
-                at_work.arguments,
-                project=caller.project_slug or "",
-                agent=caller.agent_name if caller.is_named else "",
-            )
+            fingerprint = answers.fingerprint(tool.name, at_work.arguments, caller)
             earlier = answers.reserve(caller.scope.key_id, key, fingerprint)
             if earlier is not None and earlier.answer is not None:
                 at_work.replayed = True
                 answer: dict[str, Any] = earlier.answer
                 return answer
-        value = _published(tool, tool.run(caller, **values))
+        value = tool.published(tool.run(caller, **values))
         if key is not None:
             answers.store(caller.scope.key_id, key, value)
         _look_for_mail(at_work)
@@ -274,7 +309,7 @@ def _finished(at_work: _Call, tool: Tool, value: dict[str, Any]) -> dict[str, An
     if tool.finish is None:
         return value
     try:
-        return _published(tool, tool.finish(at_work.caller, tool.output.validate_python(value)))
+        return tool.published(tool.finish(at_work.caller, tool.output.validate_python(value)))
     except Exception:  # the write is committed: whatever happens now, the caller must hear that
         logger.exception(
             "an answer went out unfinished", extra={"tool": tool.name, "trace_id": at_work.caller.trace_id}

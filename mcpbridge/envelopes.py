@@ -31,6 +31,9 @@ class Outcome:
     replayed: bool = False
     notes: Mapping[str, Any] = field(default_factory=dict)
     agent: AgentRef | None = None
+    wire: dict[str, Any] | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    dialect: str = "mcp"
 
     @property
     def code(self) -> str:
@@ -52,9 +55,13 @@ def as_mcp(outcome: Outcome) -> dict[str, Any]:
         meta["devflow/unread"] = outcome.unread
     if outcome.replayed:
         meta["devflow/replayed"] = True
+    if outcome.wire is not None:
+        return {**outcome.wire, "resultType": "complete", "_meta": {**outcome.wire.get("_meta", {}), **meta}}
     error = outcome.error
-    if error is None:
-        content: dict[str, Any] = outcome.value or {}
+    if outcome.dialect == "gateway":
+        content: dict[str, Any] = gateway_envelope(outcome)
+    elif error is None:
+        content = outcome.value or {}
     else:
         content = {"code": error.code.value, "message": error.message, "suggestion": error.suggestion}
         if error.details:
@@ -89,7 +96,7 @@ def as_rest(outcome: Outcome, request_id: str | None) -> tuple[int, dict[str, An
         status = ERROR_TABLE[outcome.error.code].http
         return status, {
             "request_id": request_id,
-            "result": None,
+            "result": gateway_envelope(outcome) if outcome.dialect == "gateway" else None,
             "error": outcome.error.message,
             "detail": error_detail(outcome.error, outcome.trace_id),
         }
@@ -102,24 +109,38 @@ def as_rest(outcome: Outcome, request_id: str | None) -> tuple[int, dict[str, An
     return 200, body
 
 
+def gateway_envelope(outcome: Outcome) -> dict[str, Any]:
+    """The answer of a tool whose value is the gateway's success envelope already."""
+    if outcome.error is None:
+        return outcome.value or {}
+    return gateway_failure(outcome.error, outcome.facts.get("effect", Effect.READ_ONLY), outcome.trace_id)
+
+
+def gateway_failure(error: DevFlowError, effect: str, trace_id: str = "") -> dict[str, Any]:
+    """`{ok: false, error}`; `effect` of the call decides whether a timeout may be tried again."""
+    row = ERROR_TABLE[error.code]
+    shape: dict[str, Any] = {
+        "type": row.gateway,
+        "code": error.code.value,
+        "message": error.message,
+        "recoverable": row.recoverable and not (error.code is ErrorCode.TIMEOUT and effect != Effect.READ_ONLY),
+        "suggestion": error.suggestion,
+    }
+    if error.details:
+        shape["details"] = dict(error.details)
+    if error.retry_after_ms is not None:
+        shape["retry_after_ms"] = error.retry_after_ms
+    if trace_id:
+        shape["trace_id"] = trace_id
+    return {"ok": False, "error": shape}
+
+
 def as_gateway(
     outcome: Outcome, *, intent: str, action: str, effect: str, mcp_name: str = "devflow", isolation: str = "agent"
 ) -> dict[str, Any]:
-    """The envelope of the gateway protocol; `intent`, `action` and `effect` echo the request."""
-    error = outcome.error
-    if error is not None:
-        row = ERROR_TABLE[error.code]
-        recoverable = row.recoverable and not (error.code is ErrorCode.TIMEOUT and effect != Effect.READ_ONLY)
-        return {
-            "ok": False,
-            "error": {
-                "type": row.gateway,
-                "code": error.code.value,
-                "message": error.message,
-                "recoverable": recoverable,
-                "suggestion": error.suggestion,
-            },
-        }
+    """The envelope of the gateway protocol for a tool of ours; `intent`, `action` and `effect` echo the request."""
+    if outcome.error is not None:
+        return gateway_failure(outcome.error, effect)
     return {
         "ok": True,
         "request": {"intent": intent, "action": action, "effect": effect},

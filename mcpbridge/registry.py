@@ -3,6 +3,7 @@
 import difflib
 import hashlib
 from collections.abc import Iterable
+from typing import Protocol
 
 from devflow.errors import DevFlowError, ErrorCode
 from mcpbridge.tooling import MAX_NAME, Caller, Exposed, Tool, declared
@@ -10,6 +11,7 @@ from mcpbridge.tooling import MAX_NAME, Caller, Exposed, Tool, declared
 SEARCH_TOOLS = "search_tools"
 CALL_TOOL = "call_tool"
 INDIRECT = (SEARCH_TOOLS, CALL_TOOL)
+GATEWAY_EXECUTE = "gateway_execute"
 
 
 def spelled(name: str, names: str) -> str:
@@ -20,11 +22,24 @@ def spelled(name: str, names: str) -> str:
     return f"{shown[: MAX_NAME - 9]}_{hashlib.sha256(shown.encode()).hexdigest()[:8]}"
 
 
+class Source(Protocol):
+    """Tools that come and go while the server runs: those of backends, and composites."""
+
+    def find(self, name: str) -> Tool | None:
+        """What is known of it now; does not block."""
+
+    def all(self) -> Iterable[Tool]: ...
+
+    async def refresh(self) -> None:
+        """Look again, unless that was done a moment ago."""
+
+
 class Registry:
-    """Tools by every name they answer to. Built from the declarations when first asked."""
+    """Tools by every name they answer to. Built from the declarations when first asked; `sources` add their own."""
 
     def __init__(self, tools: list[Tool]) -> None:
         self._tools = tools
+        self.sources: list[Source] = []
         self._by_name: dict[str, Tool] = {}
         self._indexed = 0
 
@@ -40,14 +55,21 @@ class Registry:
 
     def all(self) -> list[Tool]:
         self._index()
-        return list(self._tools)
+        return [*self._tools, *(tool for source in self.sources for tool in source.all())]
 
     def find(self, name: str) -> Tool | None:
-        return self._index().get(name)
+        if (tool := self._index().get(name)) is not None:
+            return tool
+        return next((tool for source in self.sources if (tool := source.find(name)) is not None), None)
+
+    async def refresh(self) -> None:
+        """Let the sources look for tools that came or went."""
+        for source in self.sources:
+            await source.refresh()
 
     def resolve(self, name: str, caller: Caller) -> Tool:
         """The tool behind a name, if the caller's key may know of it. Raises `not_found` with near misses."""
-        tool = self._index().get(name)
+        tool = self.find(name)
         if tool is not None and self._may_know(tool, caller):
             return tool
         near: list[str] = []
@@ -65,6 +87,8 @@ class Registry:
         exposed: Exposed = caller.exposed
         if exposed.expose == "search" and not everything:
             return [tool for tool in self.all() if tool.name in INDIRECT]
+        if exposed.expose == "intent" and not everything:
+            return [tool for tool in self.all() if tool.name == GATEWAY_EXECUTE and self._may_know(tool, caller)]
         return sorted(self._visible(exposed, caller), key=lambda tool: tool.name)
 
     def _visible(self, exposed: Exposed, caller: Caller) -> Iterable[Tool]:
@@ -73,7 +97,7 @@ class Registry:
                 continue
             if exposed.toolsets and tool.toolset not in exposed.toolsets:
                 continue
-            if caller.allows(tool.effect):
+            if caller.allows(tool.needs):
                 yield tool
 
 

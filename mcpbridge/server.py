@@ -74,9 +74,10 @@ def as_protocol_error(error: DevFlowError) -> MCPError:
 
 
 @lru_cache(maxsize=256)
-def _published(tool_names: tuple[str, ...], names: str) -> types.ListToolsResult:
+def _published(tools: tuple[tuple[str, str], ...], names: str) -> types.ListToolsResult:
+    """The listing of tools given by name and version: a version is published the same way for ever."""
     return types.ListToolsResult(
-        tools=[_as_mcp_tool(tool, names) for name in tool_names if (tool := registry.find(name))]
+        tools=[_as_mcp_tool(tool, names) for name, _ in tools if (tool := registry.find(name))]
     )
 
 
@@ -86,7 +87,7 @@ def _as_mcp_tool(tool: Tool, names: str) -> types.Tool:
         title=tool.title,
         description=tool.description,
         input_schema=dict(tool.input_schema),
-        output_schema=dict(tool.output_schema),
+        output_schema=None if tool.output_schema is None else dict(tool.output_schema),
         annotations=types.ToolAnnotations.model_validate(tool.annotations()),
         _meta={
             "devflow/toolset": tool.toolset,
@@ -99,7 +100,8 @@ def _as_mcp_tool(tool: Tool, names: str) -> types.Tool:
 
 async def list_tools(ctx: Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
     caller = _caller(ctx)
-    return _published(tuple(tool.name for tool in registry.shown(caller)), caller.exposed.names)
+    await registry.refresh()
+    return _published(tuple((tool.name, tool.version) for tool in registry.shown(caller)), caller.exposed.names)
 
 
 def _caller(ctx: Context) -> Caller:

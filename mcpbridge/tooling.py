@@ -11,7 +11,7 @@ import typing
 from collections.abc import Awaitable, Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from functools import cached_property
+from functools import cached_property, partial
 from threading import Event
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -56,6 +56,9 @@ class Scope(StrEnum):
     EXECUTE = "execute"
     ADMIN = "admin"
 
+
+STRENGTH: Mapping[Effect, int] = {Effect.READ_ONLY: 0, Effect.MUTATING: 1, Effect.EXTERNAL_EXEC: 2}
+"""Effects in order: what may do the later may do the earlier."""
 
 SCOPE_FOR: Mapping[Effect, Scope] = {
     Effect.READ_ONLY: Scope.READ,
@@ -164,7 +167,8 @@ class Caller:
     cancelled: Event = field(default_factory=Event, repr=False)
     facts: dict[str, Any] = field(default_factory=dict, repr=False)
     """What a tool or resource notes of this call: `in_scope` (False: a write outside the agent's own task and phase),
-    `project_id` (the project it went to, where that is not the caller's)."""
+    `project_id` (the project it went to, where that is not the caller's). The gateway notes `backend`, `action` (the
+    name the call is recorded under), `effect`, `spans` (names and milliseconds of steps), `is_change`, `is_sent`."""
 
     @cached_property
     def project(self) -> ProjectRef:
@@ -238,6 +242,14 @@ class Result(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
+@dataclass(frozen=True, slots=True)
+class WireResult:
+    """An answer that is an MCP result already: a backend's, passed on as it came. `value` is what REST shows of it."""
+
+    wire: dict[str, Any]
+    value: dict[str, Any]
+
+
 class Nothing(Result):
     """Answer of a tool that found nothing to give: REST shows `result: null` with the reason in `detail`."""
 
@@ -257,9 +269,9 @@ class Tool:
     effect: Effect
     artifact: str
     version: str
-    input_model: type[BaseModel]
     input_schema: Mapping[str, Any]
-    output_schema: Mapping[str, Any]
+    output_schema: Mapping[str, Any] | None
+    check: Callable[[Mapping[str, Any]], dict[str, Any]]
     output: TypeAdapter[Any]
     run: Callable[..., Any]
     is_async: bool
@@ -271,6 +283,19 @@ class Tool:
     hidden: bool = False
     fingerprint: Callable[["Caller"], Hashable] | None = None
     finish: Callable[["Caller", Any], Any] | None = None
+    admits: Effect | None = None
+    """The weakest effect one call of it can have, where that depends on the arguments: the tool checks the rest."""
+    dialect: str = "mcp"
+    """`gateway`: its answers and failures are the gateway's envelope on every door."""
+    backend: str = ""
+    """The backend that runs it, empty for DevFlow's own."""
+    hints: Mapping[str, Any] | None = None
+    """A backend's own annotations, passed on as they are."""
+
+    @property
+    def needs(self) -> Effect:
+        """The effect a key must allow to call it at all."""
+        return self.admits or self.effect
 
     @cached_property
     def mirrors_headers(self) -> bool:
@@ -295,6 +320,8 @@ class Tool:
         hidden: bool = False,
         fingerprint: Callable[["Caller"], Hashable] | None = None,
         finish: Callable[["Caller", Any], Any] | None = None,
+        admits: Effect | None = None,
+        dialect: str = "mcp",
     ) -> "Tool":
         """Read a typed function. Raises `TypeError` at import for one that cannot be published exactly."""
         name = name or function.__name__
@@ -334,9 +361,9 @@ class Tool:
             effect=effect,
             artifact=artifact,
             version=version,
-            input_model=model,
             input_schema=_as_object(model.model_json_schema()),
             output_schema=_as_object(output.json_schema(mode="serialization")),
+            check=partial(_validated, model),
             output=output,
             run=function,
             is_async=inspect.iscoroutinefunction(function),
@@ -348,6 +375,8 @@ class Tool:
             hidden=hidden,
             fingerprint=fingerprint,
             finish=finish,
+            admits=admits,
+            dialect=dialect,
         )
 
     def validate(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -355,13 +384,19 @@ class Tool:
 
         Raises `invalid_input` whose details map each refused field to the reason.
         """
+        return self.check(arguments)
+
+    def published(self, value: Any) -> dict[str, Any]:
+        """The JSON of a result, exactly as the output schema says; a result that is not is a fault of ours."""
         try:
-            parsed = self.input_model.model_validate(arguments)
+            result: dict[str, Any] = self.output.dump_python(self.output.validate_python(value), mode="json")
         except ValidationError as exc:
-            raise _refusal(exc) from None
-        return {name: getattr(parsed, name) for name in type(parsed).model_fields}
+            raise RuntimeError(f"{self.name} answered something its output schema does not allow") from exc
+        return result
 
     def annotations(self) -> dict[str, Any]:
+        if self.hints is not None:
+            return dict(self.hints)
         return {
             "title": self.title,
             "readOnlyHint": self.effect is Effect.READ_ONLY,
@@ -369,6 +404,14 @@ class Tool:
             "idempotentHint": self.idempotent,
             "openWorldHint": self.effect is Effect.EXTERNAL_EXEC,
         }
+
+
+def _validated(model: type[BaseModel], arguments: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        parsed = model.model_validate(arguments)
+    except ValidationError as exc:
+        raise _refusal(exc) from None
+    return {name: getattr(parsed, name) for name in type(parsed).model_fields}
 
 
 def _refusal(exc: ValidationError) -> DevFlowError:
@@ -452,6 +495,8 @@ def tool(
     hidden: bool = False,
     fingerprint: Callable[[Caller], Hashable] | None = None,
     finish: Callable[[Caller, Any], Any] | None = None,
+    admits: Effect | None = None,
+    dialect: str = "mcp",
 ) -> Callable[[ToolFunction], ToolFunction]:
     """Publish a function `(caller, *, ...) -> Result` as a tool on every door.
 
@@ -460,7 +505,7 @@ def tool(
     `fingerprint` says cheaply what a read depends on: as long as it stays the same, so does the answer to the same
     arguments, and the last one is given again (it may block, and must include the project).
     `finish(caller, result) -> result` completes the answer of a write after its commit, with what is too slow to hold
-    a transaction open for; if it fails, the answer goes out without.
+    a transaction open for; if it fails, the answer goes out without. `admits` and `dialect`: see `Tool`.
     """
 
     def declare(function: ToolFunction) -> ToolFunction:
@@ -480,6 +525,8 @@ def tool(
                 hidden=hidden,
                 fingerprint=fingerprint,
                 finish=finish,
+                admits=admits,
+                dialect=dialect,
             )
         )
         return function

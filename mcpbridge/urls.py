@@ -3,13 +3,14 @@
 from django.urls import path
 
 from mcpbridge import views as pages
-from mcpbridge.api import schema, views
+from mcpbridge.api import gateway_views, schema, views
 
 urlpatterns = [
     path("mcp/tools", views.ToolsView.as_view(), name="tools"),
     path("mcp/tools/<str:name>", views.ToolView.as_view(), name="tool"),
     path("mcp/execute", views.ExecuteView.as_view(), name="execute"),
     path("mcp/batch", views.BatchView.as_view(), name="batch"),
+    path("mcp/gateway", gateway_views.GatewayView.as_view(), name="mcp-gateway"),
     path("mcp/health", views.HealthView.as_view(), name="health"),
     path("mcp/metrics", views.MetricsView.as_view(), name="metrics"),
     path("metrics", views.PrometheusView.as_view(), name="prometheus"),

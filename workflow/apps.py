@@ -8,6 +8,9 @@ class WorkflowConfig(AppConfig):
     def ready(self) -> None:
         from devflow import ports
         from workflow.services.directory import WorkflowDirectory, health
+        from workflow.services.guarding import WorkflowGates, WorkflowWatchers
 
         ports.directory.bind(WorkflowDirectory())
+        ports.gates.bind(WorkflowGates())
+        ports.watchers.bind(WorkflowWatchers())
         ports.health.add("workflow_engine", health)

@@ -44,9 +44,14 @@ def _takes_keys(path: str) -> bool:
 
 @lru_cache(maxsize=1)
 def _direct() -> Mapping[str, View]:
+    from mcpbridge.api.gateway_views import GatewayView
     from mcpbridge.api.views import BatchView, ExecuteView
 
-    views: dict[str, Any] = {"/mcp/execute": ExecuteView.as_view(), "/mcp/batch": BatchView.as_view()}
+    views: dict[str, Any] = {
+        "/mcp/execute": ExecuteView.as_view(),
+        "/mcp/batch": BatchView.as_view(),
+        "/mcp/gateway": GatewayView.as_view(),
+    }
     return views
 
 

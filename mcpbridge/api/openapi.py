@@ -126,10 +126,11 @@ def add_tools(result: dict[str, Any], generator: Any, request: Any, public: bool
     components = result.setdefault("components", {}).setdefault("schemas", {})
     components |= {"CallFailure": _FAILURE, "Problem": _PROBLEM, "ToolEntry": _ENTRY}
     calls, outputs = [], []
-    for tool in sorted(registry.all(), key=lambda item: item.name):
+    own = (tool for tool in registry.all() if not tool.backend)
+    for tool in sorted(own, key=lambda item: item.name):
         name = f"tool_{tool.name}"
         components[f"{name}_input"] = _hoisted(dict(tool.input_schema), f"{name}_input", components)
-        components[f"{name}_output"] = _hoisted(dict(tool.output_schema), f"{name}_output", components)
+        components[f"{name}_output"] = _hoisted(dict(tool.output_schema or {}), f"{name}_output", components)
         components[f"{name}_call"] = _call(tool)
         calls.append(_ref(f"{name}_call"))
         outputs.append(_ref(f"{name}_output"))
@@ -164,6 +165,7 @@ _ANSWERS: dict[tuple[str, str], dict[str, Any]] = {
     ("/mcp/batch", "post"): _json(
         {"type": "array", "items": {"anyOf": [_ref("CallAnswer"), _ref("CallFailure")]}}, "Answers in order."
     ),
+    ("/mcp/gateway", "post"): _json(_ref("tool_gateway_execute_output"), "The gateway's envelope."),
     ("/mcp/health", "get"): _json(_ref("Health")),
     ("/mcp/metrics", "get"): _json(_ref("Metrics")),
 }
@@ -184,6 +186,12 @@ def _describe(paths: dict[str, Any]) -> None:
             operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
             operation["parameters"] = [*operation.get("parameters", []), *_CALL_HEADERS]
             operation["responses"] |= dict.fromkeys(_CALL_STATUSES, _failed("CallFailure"))
+    if (gateway := paths.get("/mcp/gateway")) is not None:
+        schema = _ref("tool_gateway_execute_input")
+        gateway["post"]["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
+        gateway["post"]["parameters"] = [*gateway["post"].get("parameters", []), *_CALL_HEADERS]
+        failed = _json(_ref("tool_gateway_execute_output"), "`{ok: false, error}`: what went wrong, and what to do.")
+        gateway["post"]["responses"] |= dict.fromkeys(_CALL_STATUSES, failed)
     for operations in paths.values():
         for method, operation in operations.items():
             if isinstance(operation, dict) and "responses" in operation:

@@ -1,7 +1,7 @@
-"""The two shapes of a failed REST answer: problem details (RFC 9457), and the PRD's `{request_id, result, error}`.
+"""The shapes of a failed REST answer: problem details (RFC 9457), and the PRD's `{request_id, result, error}`.
 
 Which one a path speaks is decided here alone: `/mcp/execute` and `/mcp/batch` answer in the PRD's shape whatever
-happens, everything else in problem details.
+happens, `/mcp/gateway` in its envelope, everything else in problem details.
 """
 
 import logging
@@ -25,12 +25,13 @@ from rest_framework.views import set_rollback
 
 from devflow.errors import ERROR_TABLE, DevFlowError, ErrorCode
 from mcpbridge.access import CHALLENGE
-from mcpbridge.envelopes import error_detail
+from mcpbridge.envelopes import error_detail, gateway_failure
 
 logger = logging.getLogger(__name__)
 
 MEDIA_TYPE = "application/problem+json"
 PRD_PATHS = frozenset({"/mcp/execute", "/mcp/batch"})
+GATEWAY_PATHS = frozenset({"/mcp/gateway"})
 
 TITLES = {
     400: "Malformed request",
@@ -92,6 +93,8 @@ def failure(
         headers["WWW-Authenticate"] = CHALLENGE
     if path in PRD_PATHS:
         return status, "application/json", prd_failure(error, request_id=request_id), headers
+    if path in GATEWAY_PATHS:
+        return status, "application/json", gateway_failure(error, "READ_ONLY", new_trace_id()), headers
     return status, MEDIA_TYPE, problem(error, status=status), headers
 
 

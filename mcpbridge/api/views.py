@@ -59,6 +59,7 @@ class ToolsView(LoopView):
     async def get(self, request: Request) -> Response:
         """Narrow it with `?toolsets=workflow,agents`, `?expose=direct|search` and `?names=dotted|underscore`."""
         caller = caller_of(request)
+        await registry.refresh()
         return Response({"tools": [entry_of(tool, caller.exposed.names) for tool in registry.shown(caller)]})
 
 
@@ -67,6 +68,7 @@ class ToolView(LoopView):
     async def get(self, request: Request, name: str) -> Response:
         """Its name in either spelling: `taiga.list_tasks` or `taiga_list_tasks`."""
         caller = caller_of(request)
+        await registry.refresh()
         return Response(entry_of(registry.resolve(name, caller), caller.exposed.names))
 
 

@@ -14,6 +14,7 @@ from devflow.events import bus
 from mcpbridge import export
 from mcpbridge.audit import recorder
 from mcpbridge.doors import AsgiApp
+from mcpbridge.gateway.sessions import pool
 from mcpbridge.subscriptions import live
 from mcpbridge.transports.sse import Sse
 from mcpbridge.transports.streamable import StreamableHttp
@@ -50,6 +51,7 @@ class Runtime:
                 self._task(self._sse.run()),
                 self._task(bus.run()),
                 self._task(export.run()),
+                self._task(pool.run()),
                 self._task(self._drain()),
             ]
         if not self._ready.done():

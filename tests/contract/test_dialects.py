@@ -108,6 +108,8 @@ EXAMPLES: dict[str, Callable[[Do], Asked]] = {
     "query_memories": lambda do: after(remembered(do), {"query": "how long are tokens cached", "tags": []}),
     "update_memory": lambda do: {"memory_id": remembered(do), "category": "convention"},
     "delete_memory": lambda do: {"memory_id": remembered(do)},
+    "gateway_execute": lambda do: {"intent": "QUERY", "action": "devflow.get_kanban_board"},
+    "list_gateway_actions": lambda do: {},
     "search_tools": lambda do: {"query": "claim a task"},
     "call_tool": lambda do: {"name": "get_phase_info", "arguments": {"phase_id": 1}},
 }
@@ -179,12 +181,19 @@ def test_a_success_has_the_shape_of_each_dialect(tool: Tool, caller: Caller) -> 
 def test_a_failure_has_the_shape_of_each_dialect(tool: Tool, code: ErrorCode) -> None:
     wait = 1500 if code is ErrorCode.RATE_LIMITED else None
     error = DevFlowError(code, "It failed.", details={"field": "reason"}, retry_after_ms=wait)
-    outcome = Outcome(name=tool.name, trace_id="t" * 32, duration_ms=1.5, tool=tool, error=error)
+    outcome = Outcome(name=tool.name, trace_id="t" * 32, duration_ms=1.5, tool=tool, error=error, dialect=tool.dialect)
     row = ERROR_TABLE[code]
 
     mcp = envelopes.as_mcp(outcome)
     content = mcp["structuredContent"]
     assert mcp["isError"] is True
+    if tool.dialect == "gateway":  # its own envelope on every door
+        status, rest = envelopes.as_rest(outcome, None)
+        assert (status, rest["error"], rest["result"]) == (row.http, "It failed.", content)
+        assert (content["ok"], content["error"]["type"], content["error"]["code"]) == (False, row.gateway, code.value)
+        assert content["error"].keys() >= {"type", "message", "recoverable", "suggestion"}
+        assert ("retry_after_ms" in content["error"]) is (wait is not None)
+        return
     assert (content["code"], content["message"], content["traceId"]) == (code.value, "It failed.", "t" * 32)
     assert content["suggestion"]
     assert ("retryAfterMs" in content) is (wait is not None)

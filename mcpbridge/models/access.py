@@ -1,12 +1,11 @@
-"""Rows of the protocol: API keys, the log of calls, stored answers of repeated calls."""
+"""API keys: credentials for machines, kept as digests."""
 
 import hashlib
 import hmac
-import json
 import secrets
 import zlib
 from datetime import datetime, timedelta
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 from django.conf import settings
 from django.db import models
@@ -101,7 +100,9 @@ class ApiKey(models.Model):
     project = models.ForeignKey("workflow.Project", models.CASCADE, null=True, blank=True, related_name="+")
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE, null=True, blank=True, related_name="api_keys")
     toolsets = models.JSONField(default=list, blank=True, help_text="Toolsets this key may use; empty: all.")
-    expose = models.CharField(max_length=16, blank=True, help_text="direct or search; empty: the server's setting.")
+    expose = models.CharField(
+        max_length=16, blank=True, help_text="direct, search or intent; empty: the server's setting."
+    )
     names = models.CharField(max_length=16, blank=True, help_text="dotted or underscore; empty: the server's setting.")
     rate_per_minute = models.PositiveIntegerField(
         null=True, blank=True, help_text="Calls a minute; 0: unlimited; empty: the server's setting."
@@ -132,102 +133,3 @@ class ApiKey(models.Model):
         if self.revoked_at is None:
             self.revoked_at = timezone.now()
             self.save(update_fields=["revoked_at"])
-
-
-class ToolCall(models.Model):
-    """One call through any door: who, what, outcome. Append-only; `seal_position` and `seal` chain the rows.
-
-    Rows are written by many transactions at once, so the chain is closed afterwards: each worker seals its
-    committed rows in id order (`mcpbridge.audit`).
-    """
-
-    at = models.DateTimeField(default=timezone.now)
-    trace_id = models.CharField(max_length=32)
-    worker = models.CharField(max_length=32)
-    # Without constraints in the database: the log keeps its rows as they were, whatever is deleted beside it.
-    key = models.ForeignKey(ApiKey, models.DO_NOTHING, null=True, related_name="calls", db_constraint=False)
-    key_name = models.CharField(max_length=100, blank=True)
-    agent_name = models.CharField(max_length=120, blank=True)
-    project = models.ForeignKey("workflow.Project", models.DO_NOTHING, null=True, related_name="+", db_constraint=False)
-    transport = models.CharField(max_length=16)
-    client = models.CharField(max_length=120, blank=True)
-    tool = models.CharField(max_length=128)
-    effect = models.CharField(max_length=16)
-    outcome = models.CharField(max_length=32, help_text="ok, or the error code.")
-    duration_ms = models.FloatField()
-    arguments = models.JSONField(default=dict)
-    arguments_hash = models.CharField(max_length=64, blank=True)
-    error = models.TextField(blank=True)
-    seal_position = models.BigIntegerField(null=True)
-    seal = models.CharField(max_length=64, blank=True)
-
-    class Meta:
-        ordering: ClassVar = ["-id"]
-        indexes: ClassVar = [
-            models.Index(fields=["at"], name="toolcall_at"),
-            models.Index(fields=["tool", "-id"], name="toolcall_tool"),
-            models.Index(fields=["agent_name", "-id"], name="toolcall_agent"),
-            models.Index(fields=["project", "-id"], name="toolcall_project"),
-        ]
-        constraints: ClassVar = [
-            models.UniqueConstraint(fields=["worker", "seal_position"], name="one_place_in_a_chain"),
-        ]
-
-    def __str__(self) -> str:
-        return f"{self.tool} by {self.agent_name or self.key_name}: {self.outcome}"
-
-    def content(self) -> list[Any]:
-        """What the seal vouches for: everything recorded at the time of the call, in a fixed order."""
-        return [
-            self.at.isoformat(),
-            self.trace_id,
-            self.worker,
-            self.key_name,
-            self.agent_name,
-            self.transport,
-            self.client,
-            self.tool,
-            self.effect,
-            self.outcome,
-            self.duration_ms,
-            json.dumps(self.arguments, sort_keys=True),  # PostgreSQL's jsonb keeps no order of names
-            self.arguments_hash,
-            self.error,
-        ]
-
-
-class AuditCheckpoint(models.Model):
-    """Where a worker's chain stood when older rows were deleted by retention: verification starts here."""
-
-    worker = models.CharField(max_length=32)
-    position = models.BigIntegerField()
-    seal = models.CharField(max_length=64)
-    at = models.DateTimeField(default=timezone.now)
-
-    class Meta:
-        ordering: ClassVar = ["id"]
-        constraints: ClassVar = [
-            models.UniqueConstraint(fields=["worker", "position"], name="checkpoint_once"),
-        ]
-
-    def __str__(self) -> str:
-        return f"{self.worker} at {self.position}"
-
-
-class StoredAnswer(models.Model):
-    """The answer of a call made with an idempotency key, so that a repeat has one effect."""
-
-    key = models.ForeignKey(ApiKey, models.CASCADE, related_name="+")
-    idempotency_key = models.CharField(max_length=255)
-    request_hash = models.CharField(max_length=64)
-    answer = models.JSONField(null=True)
-    created_at = models.DateTimeField(default=timezone.now)
-
-    class Meta:
-        constraints: ClassVar = [
-            models.UniqueConstraint(fields=["key", "idempotency_key"], name="one_answer_per_idempotency_key"),
-        ]
-        indexes: ClassVar = [models.Index(fields=["created_at"], name="stored_answer_age")]
-
-    def __str__(self) -> str:
-        return self.idempotency_key

@@ -66,6 +66,7 @@ async def search_tools(
         query: What you want to do, in a few words, e.g. "claim the next task".
         limit: How many tools to answer at most.
     """
+    await registry.refresh()
     known = registry.shown(caller, everything=True)
     matching = _ranked(query, known) if query.strip() else known
     return FoundTools(

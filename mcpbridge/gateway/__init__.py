@@ -1,0 +1,1 @@
+"""Other MCP servers behind one door, one policy, one envelope."""

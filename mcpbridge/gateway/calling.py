@@ -1,0 +1,377 @@
+"""One request of the gateway, from the action's name to the envelope.
+
+resolve -> policy (declared against the catalog) -> scope -> parameters -> pre-gate -> activation -> pre-validation and
+impact -> run under isolation -> artifact -> post-gate. Whatever fails raises `DevFlowError`; the dispatcher records
+it and `envelopes` gives it the protocol's shape.
+"""
+
+import asyncio
+import json
+import random
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from devflow import ports
+from devflow.errors import DevFlowError, ErrorCode, forbidden
+from mcpbridge.gateway import policy
+from mcpbridge.gateway.artifacts import shaped
+from mcpbridge.gateway.catalog import Snapshot, catalog, refuse_unusable, usable
+from mcpbridge.gateway.changes import Look, look_at
+from mcpbridge.gateway.faults import LostError, out_of_time, unavailable
+from mcpbridge.gateway.gating import Gated
+from mcpbridge.gateway.protocol import GatewayRequest, corrected_call, unnested
+from mcpbridge.gateway.running import placed
+from mcpbridge.gateway.sessions import Session, pool
+from mcpbridge.gateway.specs import ActionSpec, BackendSpec
+from mcpbridge.threads import run_blocking
+from mcpbridge.tooling import SCOPE_FOR, Caller, Effect
+
+BACKOFF_SECONDS = 0.1
+OWN = "devflow"
+"""The name DevFlow's own tools answer to here."""
+
+
+def callable_by(caller: Caller, snapshot: Snapshot) -> list[ActionSpec]:
+    """The actions a caller's key allows, of backends that are not known to be down."""
+    return [
+        action
+        for action in usable(snapshot.actions.values())
+        if caller.allows(action.effect) and snapshot.backends[action.backend].status != "down"
+    ]
+
+
+def caller_key(caller: Caller) -> str:
+    """Whose session it is: state of a backend is never shared between two of these."""
+    return f"{caller.scope.key_id}/{caller.agent_name}/{caller.session}"
+
+
+@dataclass
+class Work:
+    """One request on its way: what was resolved, and how long its steps took."""
+
+    caller: Caller
+    request: GatewayRequest
+    spec: BackendSpec
+    action: ActionSpec
+    started: float = field(default_factory=time.perf_counter)
+    isolation: str = "agent"
+    root: str | None = None
+    timeout: float = 30.0
+    is_sent: bool = False
+    impact: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_change(self) -> bool:
+        return self.action.effect is not Effect.READ_ONLY
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        started = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.caller.facts.setdefault("spans", []).append((name, round((time.perf_counter() - started) * 1000, 3)))
+
+
+async def execute(caller: Caller, request: GatewayRequest) -> dict[str, Any]:
+    """Run a request and give the success envelope. Raises `DevFlowError`."""
+    from mcpbridge.gateway import own
+
+    snapshot = await catalog.current()
+    if (tool := own.tool_called(request.action, caller, snapshot)) is not None:
+        return await own.execute(caller, request, tool)
+    action = snapshot.resolve(request.action)
+    return await run(caller, request, snapshot.backend(action.backend), action)
+
+
+async def run(caller: Caller, request: GatewayRequest, spec: BackendSpec, action: ActionSpec) -> dict[str, Any]:
+    """`execute` for an action that is known, also of a backend no row describes."""
+    work = admitted(caller, request, spec, action)
+    wire, look = await perform(work)
+    with work.step("artifact"):
+        data, artifact = await shaped(wire, request.artifact or action.artifact, root=work.root, source=action)
+    return {
+        "ok": True,
+        "request": {
+            "intent": request.intent.value,
+            "action": action.full_name,
+            "effect": action.effect.value,
+        },
+        "result": {
+            "artifact_type": artifact,
+            "data": data,
+            "affected_files": look.files if look else [],
+            "affected_symbols": look.symbols if look else [],
+        },
+        "meta": {
+            "duration_ms": round((time.perf_counter() - work.started) * 1000, 3),
+            "mcp_name": spec.id,
+            "isolation_used": work.isolation,
+            **({"impact": work.impact} if work.impact else {}),
+            "trace_id": caller.trace_id,
+        },
+    }
+
+
+def admitted(caller: Caller, request: GatewayRequest, spec: BackendSpec, action: ActionSpec) -> Work:
+    """Everything that is decided before anything is started. Raises `DevFlowError`."""
+    caller.facts.update(backend=spec.id, action=action.full_name, effect=action.effect.value)
+    refuse_unusable(action)
+    if spec.problem:
+        raise unavailable(spec.id, spec.problem)
+    _refuse_understatement(request, action)
+    if not caller.allows(action.effect):
+        raise forbidden(
+            f"This key may not call {action.full_name}: it needs the scope `{SCOPE_FOR[action.effect]}`.",
+            suggestion="Ask for a key with that scope, or leave the change to somebody who has one.",
+        )
+    params = unnested(request.params, action.input_schema)
+    try:
+        params = action.check(params)
+    except DevFlowError as exc:
+        example = {**request.as_json(), "action": action.full_name, "params": example_of(action.input_schema)}
+        raise DevFlowError(exc.code, exc.message, details=exc.details, suggestion=corrected_call(example)) from None
+    wished = request.constraints.isolation or spec.isolation
+    isolation = wished if spec.is_process else "agent"
+    ms = policy.timeout_ms(request.intent, isolation, wished=request.constraints.timeout_ms, of_backend=spec.timeouts)
+    return Work(
+        caller=caller,
+        request=request.model_copy(update={"params": params}),
+        spec=spec,
+        action=action,
+        isolation=isolation,
+        root=spec.root(request.context.project_root),
+        timeout=ms / 1000,
+    )
+
+
+def _refuse_understatement(request: GatewayRequest, action: ActionSpec) -> None:
+    """Neither the declared effect nor the declared intent may be weaker than the catalog's."""
+    effect_is_weak = policy.is_weaker(request.declared_effect, action.effect)
+    if not effect_is_weak and not policy.intent_is_weaker(request.intent, action.intent):
+        return
+    right = {
+        **request.as_json(),
+        "intent": action.intent.value
+        if policy.DEFAULT_EFFECT[action.intent] == action.effect
+        else policy.intent_for(action.effect).value,
+        "action": action.full_name,
+        "effect": action.effect.value,
+    }
+    raise DevFlowError(
+        ErrorCode.FORBIDDEN,
+        f"{action.full_name} is {action.intent.value} with the effect {action.effect.value}; the request declares "
+        f"{request.intent.value} with {request.declared_effect.value}.",
+        details={"intent": action.intent.value, "effect": action.effect.value},
+        suggestion=corrected_call(right),
+    )
+
+
+async def perform(work: Work) -> tuple[dict[str, Any], Look | None]:
+    """Run an admitted call inside its deadline: the backend's result as it came, and what changed around it."""
+    work.caller.facts["is_change"] = work.is_change
+    try:
+        async with asyncio.timeout(work.timeout):
+            async with Gated(work):
+                return await _tried(work)
+    except TimeoutError:
+        pool.breaker(work.spec.id).note(ok=False)
+        raise out_of_time(work.action.full_name, work.timeout) from None
+
+
+async def _tried(work: Work) -> tuple[dict[str, Any], Look | None]:
+    """Try, and again after faults as often as asked: reads, or what has an idempotency key and was never sent."""
+    left, is_replaced = work.request.constraints.retry_count, False
+    while True:
+        try:
+            return await _once(work)
+        except DevFlowError as exc:
+            may_repeat = not work.is_change or not work.is_sent
+            if exc.code is not ErrorCode.UNAVAILABLE or not may_repeat:
+                raise
+            if isinstance(exc, LostError) and not is_replaced:  # the session had died: once more with a fresh one
+                is_replaced = True
+                continue
+            if left == 0:
+                raise
+            tried = work.request.constraints.retry_count - left
+            left -= 1
+            with work.step("backoff"):
+                await asyncio.sleep(BACKOFF_SECONDS * 2**tried * (0.5 + random.random()))  # noqa: S311  # jitter
+
+
+async def _once(work: Work) -> tuple[dict[str, Any], Look | None]:
+    breaker = pool.breaker(work.spec.id)
+    breaker.admit(work.spec.id)
+    try:
+        async with placed(work) as session:
+            await _activated(work, session)
+            await _validated(work, session)
+            before = await look_at(work.root) if work.is_change and work.root else None
+            with work.step("call"):
+                wire = await _call(work, session)
+        look = await _compared(work, before)
+    except DevFlowError as exc:
+        if exc.code in (ErrorCode.UNAVAILABLE, ErrorCode.TIMEOUT):
+            breaker.note(ok=False)
+        raise
+    breaker.note(ok=True)
+    if wire.get("isError"):
+        raise DevFlowError(
+            ErrorCode.BACKEND_ERROR,
+            f"{work.action.full_name} failed: {_text_of(wire)[:2000] or 'it does not say why.'}",
+            suggestion="Read what it says; correct the parameters and call again.",
+        )
+    return wire, look
+
+
+async def _compared(work: Work, before: Look | None) -> Look | None:
+    """What changed around the call; agents whose tasks name one of the files are told."""
+    if before is None:
+        return None
+    with work.step("affected"):
+        look = await before.compared()
+        if look.files:
+            await run_blocking(_tell, work, look.files)
+    return look
+
+
+def _tell(work: Work, files: list[str]) -> None:
+    caller = work.caller
+    writer = caller.writer(work.action.full_name)
+    ports.watchers().files_changed(caller.project.id, files, writer, by=work.action.full_name)
+
+
+async def _call(work: Work, session: Session) -> dict[str, Any]:
+    if not session.is_over:
+        work.is_sent = work.caller.facts["is_sent"] = True
+    report = work.caller.report
+
+    async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+        report(progress, total, message)
+
+    return await session.request(
+        "tools/call",
+        {"name": work.action.name, "arguments": work.request.params},
+        timeout=work.timeout,
+        progress=on_progress,
+    )
+
+
+async def _activated(work: Work, session: Session) -> None:
+    """Call the backend's activation once in a session, such as Serena's `activate_project`."""
+    activation = work.spec.activation
+    if not activation:
+        return
+    async with session.activating:
+        if session.is_activated:
+            return
+        params = filled(activation.get("params") or {}, {"project_root": work.root})
+        if params is None:
+            return  # it needs a project root, and this call has none
+        with work.step("activate"):
+            answer = await session.request(
+                "tools/call", {"name": activation["action"], "arguments": params}, timeout=work.timeout
+            )
+        if answer.get("isError"):
+            raise unavailable(work.spec.id, f"{activation['action']} failed: {_text_of(answer)[:500]}")
+        session.is_activated = True
+
+
+async def _validated(work: Work, session: Session) -> None:
+    """Pre-validation and impact of a change, where the catalog names actions for them."""
+    if not work.is_change:
+        return
+    own = work.request.params
+    if (lookup := work.action.lookup) and (params := filled(lookup.get("params") or {}, own)) is not None:
+        with work.step("pre-validation"):
+            found = await session.request(
+                "tools/call", {"name": lookup["action"], "arguments": params}, timeout=work.timeout
+            )
+        if found.get("isError") or count_of(found) == 0:
+            raise DevFlowError(
+                ErrorCode.NOT_FOUND,
+                f"{work.action.full_name} was not called: {lookup['action']} found nothing to change.",
+                details={"params": json.dumps(params)[:500]},
+                suggestion=f"Look it up with {work.spec.id}.{lookup['action']} and call again with what it finds.",
+            )
+    if (references := work.action.references) and (params := filled(references.get("params") or {}, own)) is not None:
+        with work.step("impact"):
+            found = await session.request(
+                "tools/call", {"name": references["action"], "arguments": params}, timeout=work.timeout
+            )
+        count = 0 if found.get("isError") else count_of(found)
+        work.impact = {"references": count, "by": references["action"]}
+        limit = references.get("limit")
+        if isinstance(limit, int) and count > limit:
+            raise DevFlowError(
+                ErrorCode.PRECONDITION_FAILED,
+                f"{work.action.full_name} was not called: {count} places refer to it, more than the {limit} allowed.",
+                details=work.impact,
+                suggestion="Change less at once, or ask an administrator to raise the limit of this action.",
+            )
+
+
+def filled(template: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any] | None:
+    """`template` with each text `{name}` replaced by that value; None when one of them is not there.
+
+    A value that is exactly `{name}` keeps its type; a trailing `?` (`{name?}`) leaves the key out instead.
+    """
+    made: dict[str, Any] = {}
+    for key, text in template.items():
+        if isinstance(text, str) and text.startswith("{") and text.endswith("}"):
+            name = text[1:-1]
+            is_optional = name.endswith("?")
+            name = name.removesuffix("?")
+            if values.get(name) is None:
+                if is_optional:
+                    continue
+                return None
+            made[key] = values[name]
+        else:
+            made[key] = text
+    return made
+
+
+def _text_of(wire: Mapping[str, Any]) -> str:
+    parts = [item.get("text", "") for item in wire.get("content", ()) if item.get("type") == "text"]
+    return "\n".join(parts)
+
+
+def count_of(wire: Mapping[str, Any]) -> int:
+    """How many things a lookup found: entries of its list, else whether it says anything."""
+    value: Any = wire.get("structuredContent")
+    if value is None:
+        text = _text_of(wire).strip()
+        try:
+            value = json.loads(text)
+        except ValueError:
+            return len(text.splitlines())
+    while isinstance(value, Mapping) and len(value) == 1:
+        value = next(iter(value.values()))
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            return len(value.splitlines())
+    if isinstance(value, list | Mapping):
+        return len(value)
+    return int(value is not None and value is not False)
+
+
+def example_of(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """The required parameters of an action, each with a value of its kind."""
+    properties = schema.get("properties") or {}
+    values = {"string": "text", "integer": 1, "number": 1.0, "boolean": True, "array": [], "object": {}}
+    made: dict[str, Any] = {}
+    for name in schema.get("required") or ():
+        part = properties.get(name)
+        part = part if isinstance(part, Mapping) else {}
+        kind = part.get("type")
+        kind = kind[0] if isinstance(kind, list) and kind else kind
+        choices = part.get("enum") or part.get("examples") or [part.get("default", values.get(str(kind), "value"))]
+        made[name] = choices[0]
+    return made

@@ -1,0 +1,39 @@
+"""Where a call runs: in the caller's open session, in a process of its own, or through an agent's command line."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from devflow.errors import DevFlowError, ErrorCode
+from mcpbridge.gateway import isolate
+from mcpbridge.gateway.sessions import Session, pool
+
+if TYPE_CHECKING:
+    from mcpbridge.gateway.calling import Work
+
+
+@asynccontextmanager
+async def placed(work: "Work") -> AsyncIterator[Session]:
+    """A session that is open, and one of the backend's places while the call is at work."""
+    async with pool.place(work.spec):
+        if work.isolation == "subprocess":
+            async with isolate.fresh(work.spec, work.root) as session:
+                yield session
+        else:
+            yield await _open_session(work)
+
+
+async def _open_session(work: "Work") -> Session:
+    """The caller's session. One that cannot be opened is replaced once before the call fails."""
+    from mcpbridge.gateway.calling import caller_key
+
+    with work.step("session"):
+        session = pool.session(work.spec, work.root, caller_key(work.caller))
+        try:
+            await session.client()
+        except DevFlowError as exc:
+            if exc.code is not ErrorCode.UNAVAILABLE:
+                raise
+            session = pool.session(work.spec, work.root, caller_key(work.caller))
+            await session.client()
+    return session
