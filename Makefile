@@ -4,8 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 TOOLS := .tools
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install
-LOCK := $(BIN)/uv pip compile pyproject.toml --quiet --universal --python-version 3.11 --generate-hashes \
-	--no-header --no-annotate --no-emit-index-url --no-emit-find-links --group build
+COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	--no-header --no-annotate --no-emit-index-url --no-emit-find-links
+LOCK := $(COMPILE) pyproject.toml --group build
 PYTEST := $(BIN)/python -m pytest
 # Tests never see the settings of the person who runs them; check and lint work in a data directory of their own.
 SCRATCH := env DEVFLOW_HOME=$(CURDIR)/$(TOOLS)/home
@@ -24,8 +25,8 @@ up-scale: $(VENV)/run.stamp ## serve with PostgreSQL, Redis, four processes and 
 	@deploy/provide postgresql redis-server
 	@exec $(BIN)/python deploy/up-scale
 
-test: $(VENV)/dev.stamp $(TOOLS)/node.stamp ## run every test
-	@deploy/provide chromium postgresql redis-server
+test: $(VENV)/dev.stamp $(TOOLS)/node.stamp $(TOOLS)/servers.stamp ## run every test
+	@deploy/provide chromium postgresql redis-server bubblewrap
 	$(PYTEST) -n 2 --dist loadfile
 
 e2e: $(VENV)/dev.stamp $(TOOLS)/node.stamp ## run the tests with real clients and a real browser
@@ -44,6 +45,7 @@ screenshots: $(VENV)/bench.stamp ## take pictures of every page, into docs/image
 	$(BIN)/python -m bench.screenshots
 
 soak: $(VENV)/bench.stamp ## load a server for a long time and look for leaks
+	$(BIN)/python -m bench.gateway_soak $(or $(SECONDS),600)
 	$(BIN)/python -m bench.soak
 
 check: $(VENV)/dev.stamp ## static checks only
@@ -73,6 +75,7 @@ lock: $(VENV)/dev.stamp ## resolve the dependencies anew
 	$(LOCK) --upgrade -o requirements.lock
 	$(LOCK) --upgrade --group dev -c requirements.lock -o requirements-dev.lock
 	$(LOCK) --upgrade --group dev --group bench -c requirements-dev.lock -o requirements-bench.lock
+	$(COMPILE) tests/python/servers.in --upgrade -o tests/python/servers.lock
 
 clean: ## remove what these targets made; the data directory stays
 	rm -rf $(VENV) $(TOOLS) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
@@ -100,4 +103,11 @@ $(TOOLS)/node.stamp: tests/node/package.json tests/node/package-lock.json $(VENV
 	@mkdir -p $(TOOLS)/node
 	@cp tests/node/package.json tests/node/package-lock.json $(TOOLS)/node/
 	PATH=$(CURDIR)/$(BIN):$$PATH $(BIN)/npm ci --prefix $(TOOLS)/node --no-audit --no-fund --loglevel=error
+	@touch $@
+
+# Real servers in Python that the tests call, in an environment of their own: they bring their own SDK.
+$(TOOLS)/servers.stamp: tests/python/servers.lock $(VENV)/pyvenv.cfg
+	@mkdir -p $(TOOLS)
+	@$(BIN)/python -m venv $(TOOLS)/servers
+	@$(TOOLS)/servers/bin/python -m pip --disable-pip-version-check --quiet install --require-hashes --no-deps -r $<
 	@touch $@

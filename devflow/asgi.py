@@ -16,6 +16,8 @@ from django.urls import path, re_path  # noqa: E402
 
 from mcpbridge.api.door import RestDoor  # noqa: E402
 from mcpbridge.doors import McpDoor  # noqa: E402
+from mcpbridge.gateway.passing import PATH as BACKEND_PATH  # noqa: E402
+from mcpbridge.gateway.passing import Passing  # noqa: E402
 from mcpbridge.transports.runtime import Runtime  # noqa: E402
 from mcpbridge.transports.sse import Sse  # noqa: E402
 from mcpbridge.transports.streamable import StreamableHttp  # noqa: E402
@@ -23,11 +25,13 @@ from workflow.views.live import Live  # noqa: E402
 
 streamable = StreamableHttp()
 sse = Sse()
-runtime = Runtime(streamable, sse)
+passing = Passing()
+runtime = Runtime(streamable, sse, passing)
 
 _mcp = runtime.serving(McpDoor(streamable, transport="http"))
 _sse = runtime.serving(McpDoor(sse.stream, transport="sse"))
 _messages = runtime.serving(McpDoor(sse.messages, transport="sse"))
+_passing = runtime.serving(McpDoor(passing, transport="http"))
 _rest = runtime.serving(RestDoor(django_app))
 ROUTES: dict[str, Any] = {
     "/mcp": _mcp,
@@ -40,7 +44,9 @@ ROUTES: dict[str, Any] = {
 
 
 async def http(scope: Any, receive: Any, send: Any) -> None:
-    await ROUTES.get(scope["path"], _rest)(scope, receive, send)
+    path: str = scope["path"]
+    other = _passing if BACKEND_PATH.fullmatch(path) else _rest
+    await ROUTES.get(path, other)(scope, receive, send)
 
 
 async def _elsewhere(scope: Any, receive: Any, send: Any) -> None:

@@ -24,7 +24,7 @@ ENV_PREFIX = "DEVFLOW_"
 PROJECT_ROOT = Path(__file__).resolve().parent.parent
 
 # Read by the process itself before or beside this configuration, so they are no keys of it.
-ENV_NOT_KEYS = frozenset({"DEVFLOW_CONFIG", "DEVFLOW_HOME"})
+ENV_NOT_KEYS = frozenset({"DEVFLOW_CONFIG", "DEVFLOW_HOME", "DEVFLOW_CHILD"})
 ENV_OF_TESTS = "DEVFLOW_TEST_"
 
 
@@ -132,6 +132,10 @@ class Workflow(Block):
     max_attempts: int = Field(3, ge=1, le=100, description="Expired leases after which a task fails.")
 
 
+class Taiga(Block):
+    enabled: bool = Field(True, description="Offer the tools whose names begin with taiga.")
+
+
 class Audit(Block):
     retention_days: int = Field(90, ge=1, description="Days the log of calls is kept.")
     flush_seconds: float = Field(0.5, gt=0, le=60, description="Longest time a buffered read waits to be written.")
@@ -182,6 +186,7 @@ class Config(Block):
     vectors: Vectors = Vectors()
     exposure: Exposure = Exposure()
     workflow: Workflow = Workflow()
+    taiga: Taiga = Taiga()
     audit: Audit = Audit()
     knowledge: Knowledge = Knowledge()
     webhooks: Webhooks = Webhooks()

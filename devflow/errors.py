@@ -135,3 +135,31 @@ def conflict(message: str, /, *, suggestion: str | None = None, **details: Any) 
 
 def forbidden(message: str, *, suggestion: str | None = None) -> DevFlowError:
     return DevFlowError(ErrorCode.FORBIDDEN, message, suggestion=suggestion)
+
+
+MOST_SAID = 1000
+
+
+def taiga_error(error: DevFlowError) -> dict[str, Any]:
+    """A failure as the agile tools show it, without its trace: `{category, message, httpStatus, ...}`.
+
+    Texts are cut at `MOST_SAID` characters. The document's words for a rate limit are kept; what DevFlow would say
+    goes into `details`, as advice does.
+    """
+    row = ERROR_TABLE[error.code]
+    details = {name[:MOST_SAID]: _cut(value) for name, value in error.details.items()}
+    if error.suggestion != row.suggestion:
+        details["advice"] = _cut(error.suggestion)
+    message = _cut(error.message)
+    if error.code is ErrorCode.RATE_LIMITED:
+        details["limit"], message = message, "Rate limited"
+    if error.code is ErrorCode.CONFLICT:
+        details["conflict"] = True
+    shape: dict[str, Any] = {"category": row.taiga, "message": message, "httpStatus": row.taiga_status}
+    if error.retry_after_ms is not None:
+        shape["retryAfterMs"] = error.retry_after_ms
+    return shape | ({"details": details} if details else {})
+
+
+def _cut(value: Any) -> Any:
+    return value[: MOST_SAID - 1] + "…" if isinstance(value, str) and len(value) > MOST_SAID else value

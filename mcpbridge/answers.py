@@ -9,7 +9,7 @@ from typing import Any
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
-from devflow.errors import conflict, invalid
+from devflow.errors import DevFlowError, ErrorCode, conflict, invalid
 from mcpbridge.models import StoredAnswer
 from mcpbridge.tooling import Caller
 
@@ -72,12 +72,21 @@ def reserve_alone(key_id: int, idempotency_key: str, fingerprint: str) -> dict[s
             suggestion="Wait and repeat; if it stays so, look at what the call did before you use a fresh key.",
         )
     answer: dict[str, Any] = earlier.answer
+    if (error := answer.get("error")) is not None:
+        raise DevFlowError(ErrorCode(error["code"]), error["message"], **error["more"])
     return answer
+
+
+def store_failure(key_id: int, idempotency_key: str, error: DevFlowError) -> None:
+    """Keep how a call failed whose end is known, for its repeats."""
+    more = {"details": dict(error.details), "suggestion": error.suggestion}
+    kept = {"error": {"code": error.code.value, "message": error.message, "more": more}}
+    store(key_id, idempotency_key, kept)
 
 
 def release(key_id: int, idempotency_key: str) -> None:
     """Give a key back whose call did nothing."""
-    StoredAnswer.objects.filter(key_id=key_id, idempotency_key=idempotency_key, answer=None).delete()
+    StoredAnswer.objects.filter(key_id=key_id, idempotency_key=idempotency_key, answer__isnull=True).delete()
 
 
 def store(key_id: int, idempotency_key: str, answer: dict[str, Any]) -> None:

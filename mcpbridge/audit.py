@@ -116,7 +116,7 @@ class Entry:
             at=self.at,
             trace_id=self.trace_id,
             worker=worker,
-            key_id=self.key_id,
+            key_id=self.key_id or None,  # a person in the browser has none
             key_name=self.key_name,
             agent_name=self.agent_name,
             project_id=self.project_id,
@@ -159,6 +159,11 @@ class Recorder:
         _insert([row])
         self._beats.append((entry, row.arguments_hash))
         self._used_keys[entry.key_id] = entry.at
+        self._unsealed = True
+        self._announce()
+
+    def seal_soon(self) -> None:
+        """Close the chain over rows somebody inserted with this worker's name."""
         self._unsealed = True
         self._announce()
 
@@ -404,3 +409,10 @@ def note(
     duration_ms = (time.perf_counter() - started) * 1000
     outcome = Outcome(name=name, trace_id=caller.trace_id, duration_ms=duration_ms, error=error)
     recorder.buffer(outcome, caller, arguments or {})
+
+
+def note_change(name: str, caller: Caller, arguments: Mapping[str, Any]) -> None:
+    """Record, within the transaction that makes it, a change that no tool made (blocks)."""
+    outcome = Outcome(name=name, trace_id=caller.trace_id, duration_ms=0.0)
+    _insert([Entry.of(outcome, caller, arguments).row(recorder.worker)])
+    transaction.on_commit(recorder.seal_soon, robust=True)

@@ -21,9 +21,9 @@ from devflow import ports
 from devflow.errors import DevFlowError, ErrorCode, forbidden, invalid
 from mcpbridge import answers, metrics, payload, ratelimit, remote
 from mcpbridge.audit import recorder
-from mcpbridge.envelopes import Outcome
+from mcpbridge.envelopes import NEARLY_SPENT, Outcome
 from mcpbridge.registry import CALL_TOOL, registry
-from mcpbridge.threads import run_blocking
+from mcpbridge.threads import run_blocking, run_outside
 from mcpbridge.tooling import SCOPE_FOR, Caller, Effect, Tool, WireResult
 
 logger = logging.getLogger(__name__)
@@ -137,8 +137,12 @@ async def call(
         if not prepaid:
             await ratelimit.spend(caller)
         value = await _checked(at_work, {} if arguments is None else arguments)
+        if at_work.tool is not None and at_work.tool.dialect == "taiga":
+            caller.facts[NEARLY_SPENT] = await ratelimit.nearly_spent(caller)
     except DevFlowError as exc:
         error = exc
+        if at_work.tool is not None and at_work.tool.backend:
+            at_work.wire = getattr(exc, "wire", None)  # a backend's failure goes out as it came
     except asyncio.CancelledError:
         caller.cancelled.set()
         _note(at_work, at_work.outcome(None, DevFlowError(ErrorCode.TIMEOUT, "The client gave this call up.")))
@@ -154,7 +158,7 @@ async def call(
 async def _keep(at_work: _Call, outcome: Outcome) -> None:
     """Record and count a call. What changed something outside is in the log before its caller hears of it."""
     tool = at_work.tool
-    if tool is not None and tool.is_async and at_work.caller.facts.get("is_change") and not at_work.recorded:
+    if tool is not None and at_work.caller.facts.get("is_change") and not at_work.recorded:
         try:
             await run_blocking(recorder.write_now, outcome, at_work.caller, at_work.arguments)
             at_work.recorded = True
@@ -168,6 +172,13 @@ def _note(at_work: _Call, outcome: Outcome) -> None:
     if not at_work.recorded:
         recorder.buffer(outcome, at_work.caller, at_work.arguments)
     named = at_work.caller.facts.get("action") or (outcome.tool.name if outcome.tool else "unknown")
+    logger.debug(
+        "[MCP] %s %s %dms",
+        named,
+        "success" if outcome.error is None else "failure",
+        outcome.duration_ms,
+        extra={"trace_id": outcome.trace_id},
+    )
     metrics.observe(named, outcome.code, outcome.duration_ms / 1000)
 
 
@@ -194,6 +205,8 @@ async def _checked(at_work: _Call, arguments: object) -> dict[str, Any]:
                 return await remote.run(tool, caller, given, idempotency_key=at_work.idempotency_key)
             if tool.is_async:
                 return await _awaited(at_work, tool, values)
+            if tool.outside is not None and await run_blocking(_waits_outside, tool.outside, caller, values):
+                return await run_outside(_run_outside, at_work, tool, values)
             return await run_blocking(_run_blocking, at_work, tool, values)
     except TimeoutError:
         caller.cancelled.set()
@@ -232,9 +245,11 @@ async def _awaited(at_work: _Call, tool: Tool, values: dict[str, Any]) -> dict[s
         return value
     try:
         value = _answer_of(at_work, tool, await tool.run(caller, **values))
-    except DevFlowError:
+    except DevFlowError as exc:
         if not caller.facts.get("is_sent"):
             await run_blocking(answers.release, caller.scope.key_id, key)
+        elif exc.code not in (ErrorCode.TIMEOUT, ErrorCode.UNAVAILABLE):  # otherwise nobody knows what it did
+            await run_blocking(answers.store_failure, caller.scope.key_id, key, exc)
         raise
     await run_blocking(answers.store, caller.scope.key_id, key, {"value": value, "wire": at_work.wire})
     return value
@@ -265,6 +280,35 @@ def _run_blocking(at_work: _Call, tool: Tool, values: dict[str, Any]) -> dict[st
             at_work.caller.check_cancelled()
             at_work.caller.__dict__.pop("agent", None)  # it may have been registered in what was rolled back
             time.sleep(0.02 * 2**tries)
+
+
+def _waits_outside(
+    outside: Callable[[Caller, Mapping[str, Any]], bool], caller: Caller, values: Mapping[str, Any]
+) -> bool:
+    try:
+        return outside(caller, values)
+    except (OperationalError, InterfaceError) as exc:
+        connection.close()
+        raise DevFlowError(ErrorCode.UNAVAILABLE, "The database is busy or away.", retry_after_ms=1000) from exc
+
+
+def _run_outside(at_work: _Call, tool: Tool, values: dict[str, Any]) -> dict[str, Any]:
+    """Run a sync tool whose work is another server's: its database work commits piece by piece, as it goes."""
+    caller, key = at_work.caller, at_work.idempotency_key
+    is_write = tool.effect is not Effect.READ_ONLY
+    if is_write and key is not None:
+        fingerprint = answers.fingerprint(tool.name, at_work.arguments, caller)
+        kept = answers.reserve_alone(caller.scope.key_id, key, fingerprint)
+        if kept is not None:
+            at_work.replayed = True
+            earlier: dict[str, Any] = kept["value"]
+            return earlier
+    caller.facts["is_change"] = is_write
+    value = tool.published(tool.run(caller, **values))
+    if is_write and key is not None:
+        answers.store(caller.scope.key_id, key, {"value": value})
+    _look_for_mail(at_work)
+    return value
 
 
 def _may_repeat(at_work: _Call, tool: Tool) -> bool:

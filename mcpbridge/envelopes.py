@@ -1,14 +1,18 @@
 """One outcome, four shapes: the only place where an answer is given the form a client sees."""
 
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic_core import to_json
 
-from devflow.errors import ERROR_TABLE, DevFlowError, ErrorCode
+from devflow.errors import ERROR_TABLE, DevFlowError, ErrorCode, taiga_error
 from devflow.ports import AgentRef
 from mcpbridge.tooling import Effect, Nothing, Tool
+
+NEARLY_SPENT = "nearly_spent_ms"
+"""The fact of a call that few more are allowed now: milliseconds until the next one is given back."""
 
 NOTHING = Nothing.model_fields.keys()
 
@@ -58,8 +62,8 @@ def as_mcp(outcome: Outcome) -> dict[str, Any]:
     if outcome.wire is not None:
         return {**outcome.wire, "resultType": "complete", "_meta": {**outcome.wire.get("_meta", {}), **meta}}
     error = outcome.error
-    if outcome.dialect == "gateway":
-        content: dict[str, Any] = gateway_envelope(outcome)
+    if (own := own_envelope(outcome)) is not None:
+        content: dict[str, Any] = own
     elif error is None:
         content = outcome.value or {}
     else:
@@ -96,17 +100,25 @@ def as_rest(outcome: Outcome, request_id: str | None) -> tuple[int, dict[str, An
         status = ERROR_TABLE[outcome.error.code].http
         return status, {
             "request_id": request_id,
-            "result": gateway_envelope(outcome) if outcome.dialect == "gateway" else None,
+            "result": own_envelope(outcome),
             "error": outcome.error.message,
             "detail": error_detail(outcome.error, outcome.trace_id),
         }
-    body: dict[str, Any] = {"request_id": request_id, "result": outcome.value, "error": None}
+    own = own_envelope(outcome)
+    body: dict[str, Any] = {"request_id": request_id, "result": own or outcome.value, "error": None}
     if outcome.is_nothing and outcome.value is not None:
         body["result"] = None
         body["detail"] = {"reason": outcome.value["reason"], "advice": outcome.value["advice"]}
     if outcome.unread:
         body["unread"] = outcome.unread
     return 200, body
+
+
+def own_envelope(outcome: Outcome) -> dict[str, Any] | None:
+    """What tools with a dialect of their own answer on every door, else None."""
+    if outcome.dialect == "gateway":
+        return gateway_envelope(outcome)
+    return as_taiga(outcome) if outcome.dialect == "taiga" else None
 
 
 def gateway_envelope(outcome: Outcome) -> dict[str, Any]:
@@ -155,18 +167,8 @@ def as_gateway(
 
 
 def as_taiga(outcome: Outcome) -> dict[str, Any]:
-    """The envelope of the Taiga document: `{ok, data}` or `{ok, error}`."""
-    error = outcome.error
-    if error is None:
-        return {"ok": True, "data": outcome.value}
-    row = ERROR_TABLE[error.code]
-    shape: dict[str, Any] = {"category": row.taiga, "message": error.message, "httpStatus": row.taiga_status}
-    if error.retry_after_ms is not None:
-        shape["retryAfterMs"] = error.retry_after_ms
-    details = dict(error.details)
-    if error.code is ErrorCode.CONFLICT:
-        details["conflict"] = True
-    if details:
-        shape["details"] = details
-    shape["_traceId"] = outcome.trace_id
-    return {"ok": False, "error": shape}
+    """The envelope of the Taiga document: `{ok, data}` or `{ok, error}`; near the limit with `_rateLimit`."""
+    if outcome.error is None:
+        near = outcome.facts.get(NEARLY_SPENT)
+        return {"ok": True, "data": outcome.value} | ({"_rateLimit": {"retryAfterMs": near}} if near else {})
+    return {"ok": False, "error": {**taiga_error(outcome.error), "_traceId": str(uuid.UUID(outcome.trace_id))}}

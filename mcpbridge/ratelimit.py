@@ -15,6 +15,9 @@ from mcpbridge.access import Identity
 from mcpbridge.threads import run_blocking
 from mcpbridge.tooling import Caller
 
+NEAR = 0.1
+"""The part of a budget that is nearly nothing."""
+
 
 @lru_cache(maxsize=1)
 def _limiter() -> MovingWindowRateLimiter:
@@ -53,6 +56,24 @@ def _take(key_id: int, calls: int, cost: int) -> None:
         f"This key may make {calls} calls in 60 s; the next one is free in {ceil(wait / 1000)} s.",
         retry_after_ms=wait,
     )
+
+
+def _nearly_spent(key_id: int, calls: int) -> int | None:
+    reset, left = _limiter().get_window_stats(_window(calls), str(key_id))
+    return max(1, ceil((reset - time()) * 1000)) if left <= calls * NEAR else None
+
+
+async def nearly_spent(caller: Caller) -> int | None:
+    """Milliseconds until a key gets a call back, where a tenth of its budget or less is left; else None."""
+    calls = allowance(caller.rate_per_minute)
+    if calls == 0:
+        return None
+    if not config.current().redis_url:
+        return _nearly_spent(caller.scope.key_id, calls)
+    try:
+        return await run_blocking(_nearly_spent, caller.scope.key_id, calls)
+    except (RedisError, OSError):
+        return None  # the call was made; how many are left is worth no failure
 
 
 async def spend(caller: Caller | Identity, cost: int = 1) -> None:

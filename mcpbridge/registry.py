@@ -34,12 +34,15 @@ class Source(Protocol):
         """Look again, unless that was done a moment ago."""
 
 
+_sources: list[Source] = []
+
+
 class Registry:
     """Tools by every name they answer to. Built from the declarations when first asked; `sources` add their own."""
 
     def __init__(self, tools: list[Tool]) -> None:
         self._tools = tools
-        self.sources: list[Source] = []
+        self.sources = _sources
         self._by_name: dict[str, Tool] = {}
         self._indexed = 0
 

@@ -19,6 +19,7 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from devflow.errors import ERROR_TABLE, DevFlowError, ErrorCode, forbidden, invalid, not_found
 from devflow.ports import AgentRef
 from mcpbridge import access, audit, dispatcher, ratelimit
+from mcpbridge.agentify import connections
 from mcpbridge.doors import DOOR, Door
 from mcpbridge.envelopes import as_mcp
 from mcpbridge.registry import registry, spelled
@@ -101,6 +102,8 @@ def _as_mcp_tool(tool: Tool, names: str) -> types.Tool:
 async def list_tools(ctx: Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
     caller = _caller(ctx)
     await registry.refresh()
+    if _hears_bare_notices(ctx):
+        _subscriptions(ctx).meet(ctx.session)
     return _published(tuple((tool.name, tool.version) for tool in registry.shown(caller)), caller.exposed.names)
 
 
@@ -112,7 +115,7 @@ def _caller(ctx: Context) -> Caller:
 
 
 @asynccontextmanager
-async def _progress(ctx: Context, caller: Caller) -> AsyncIterator[Caller]:
+async def reporting(ctx: Context, caller: Caller) -> AsyncIterator[Caller]:
     """Give the caller a `report` that may be used from any thread; everything reported is sent before the answer."""
     if not ctx.meta or ctx.meta.get("progress_token") is None:
         yield caller
@@ -141,12 +144,16 @@ async def call_tool(ctx: Context, params: types.CallToolRequestParams) -> dict[s
     key = (ctx.meta or {}).get("devflow/idempotencyKey")
     if key is None:
         key = door_of(ctx).headers.get("idempotency-key")
-    async with _progress(ctx, caller) as reporting:
-        outcome = await dispatcher.call(params.name, params.arguments, reporting, idempotency_key=key)
+    async with reporting(ctx, caller) as telling:
+        outcome = await dispatcher.call(params.name, params.arguments, telling, idempotency_key=key)
     _introduce(ctx, outcome.agent)
     if outcome.error is not None and outcome.tool is None and outcome.error.code is ErrorCode.NOT_FOUND:
         raise as_protocol_error(outcome.error)
     return as_mcp(outcome)
+
+
+def _hears_bare_notices(ctx: Context) -> bool:
+    return door_of(ctx).transport in STAYING_OPEN and ctx.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS
 
 
 def _introduce(ctx: Context, agent: AgentRef | None) -> None:
@@ -154,11 +161,7 @@ def _introduce(ctx: Context, agent: AgentRef | None) -> None:
 
     Not on 2026-07-28, where a client listens to its inbox's resource instead and bare notices are forbidden.
     """
-    if (
-        agent is not None
-        and door_of(ctx).transport in STAYING_OPEN
-        and ctx.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS
-    ):
+    if agent is not None and _hears_bare_notices(ctx):
         _subscriptions(ctx).attach(ctx.session, project_id=agent.project_id, agent_name=agent.name)
 
 
@@ -352,12 +355,12 @@ async def listen(ctx: Context, params: types.SubscriptionsListenRequestParams) -
             reader = caller.for_one_call()
             await read(reader, uri)
             projects[uri] = _project_of(reader)
-        return await live.listen(ctx, params, projects=projects, is_welcome=lambda: _is_welcome(door))
+        return await live.listen(ctx, params, projects=projects, is_welcome=lambda: is_welcome(door))
     except DevFlowError as exc:
         raise as_protocol_error(exc) from exc
 
 
-async def _is_welcome(door: Door) -> bool:
+async def is_welcome(door: Door) -> bool:
     """Whether the key that opened a stream is still live; a local process's own connection has none."""
     key = access.key_in(door.headers)
     try:
@@ -388,7 +391,7 @@ def build_server(*, stateful: bool) -> Server[Any]:
         title="DevFlow",
         description="Tasks, knowledge, memory and messages shared by agents and people.",
         instructions=INSTRUCTIONS,
-        lifespan=Subscriptions.lifespan,
+        lifespan=connections.lifespan,
         cache_hints={
             "tools/list": shown,
             "prompts/list": shown,
@@ -412,6 +415,7 @@ def build_server(*, stateful: bool) -> Server[Any]:
     server.add_request_handler("tools/call", types.CallToolRequestParams, call_tool)
     if find_spec("opentelemetry.sdk") is None:
         server.middleware.clear()  # spans that nobody collects
+    connections.add_methods(server, _caller, stateful=stateful)
     # Not a constructor argument, which would warn: the capability is deprecated since 2026-07-28, not gone before it.
     server.add_request_handler("logging/setLevel", types.SetLevelRequestParams, set_logging_level)
     return server

@@ -13,7 +13,7 @@ from typing import Any
 import mcp.types as types
 from mcp.server.lowlevel import Server
 from mcp.server.session import ServerSession
-from mcp.server.subscriptions import ListenHandler, ServerEvent, ToolsListChanged
+from mcp.server.subscriptions import ListenHandler, ServerEvent, SubscriptionBus, ToolsListChanged
 from mcp.shared.subscriptions import ResourceUpdated
 
 from devflow.errors import DevFlowError, ErrorCode
@@ -47,6 +47,10 @@ class Subscriptions:
             yield found
         finally:
             leave()
+
+    def meet(self, session: ServerSession) -> None:
+        """Tell this connection when the tools it was shown change."""
+        self._session = session
 
     def attach(self, session: ServerSession, *, project_id: int, agent_name: str) -> None:
         """Remember whom this connection speaks for, so that its messages reach it at once."""
@@ -128,14 +132,16 @@ class Live:
         ctx: Any,
         params: types.SubscriptionsListenRequestParams,
         *,
-        projects: Mapping[str, int],
+        projects: Mapping[str, int] | None = None,
         is_welcome: Callable[[], Awaitable[bool]],
+        source: SubscriptionBus | None = None,
     ) -> types.SubscriptionsListenResult:
-        """Serve one stream: `projects` maps each resource it may hear of to its project, and it ends once its client
-        is not welcome any more. Raises `unavailable` when this process serves 1,024 already."""
+        """Serve one stream: `projects` maps each resource it may hear of to its project (`source` is heard instead,
+        where it is given), and it ends once its client is not welcome any more. Raises `unavailable` when this
+        process serves 1,024 already."""
         if len(self._streams) >= MAX_STREAMS:
             raise DevFlowError(ErrorCode.UNAVAILABLE, "Too many listen streams are open on this server.")
-        stream = ListenHandler(_BusForListen(projects))
+        stream = ListenHandler(source or _BusForListen(projects or {}))
         self._streams.add(stream)
         watch = asyncio.create_task(self._close_when_unwelcome(stream, is_welcome))
         try:

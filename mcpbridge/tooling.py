@@ -210,6 +210,11 @@ class Caller:
         agent = self.agent
         return actors.agent(agent_id=agent.id, name=agent.name, session=self.kept_session, tool=tool)
 
+    def work_in(self, project: ProjectRef) -> None:
+        """Make `project`, which the key sees, the project of this call: its arguments named it."""
+        self.__dict__["project"] = project
+        self.__dict__.pop("agent", None)
+
     def allows(self, effect: Effect) -> bool:
         return SCOPE_FOR[effect] in self.scopes or Scope.ADMIN in self.scopes
 
@@ -289,6 +294,9 @@ class Tool:
     """`gateway`: its answers and failures are the gateway's envelope on every door."""
     backend: str = ""
     """The backend that runs it, empty for DevFlow's own."""
+    outside: Callable[["Caller", Mapping[str, Any]], bool] | None = None
+    """Whether a call with these checked arguments waits for another server (it may block): then no transaction is
+    held open round it."""
     hints: Mapping[str, Any] | None = None
     """A backend's own annotations, passed on as they are."""
 
@@ -322,6 +330,7 @@ class Tool:
         finish: Callable[["Caller", Any], Any] | None = None,
         admits: Effect | None = None,
         dialect: str = "mcp",
+        outside: Callable[["Caller", Mapping[str, Any]], bool] | None = None,
     ) -> "Tool":
         """Read a typed function. Raises `TypeError` at import for one that cannot be published exactly."""
         name = name or function.__name__
@@ -377,6 +386,7 @@ class Tool:
             finish=finish,
             admits=admits,
             dialect=dialect,
+            outside=outside,
         )
 
     def validate(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -497,6 +507,7 @@ def tool(
     finish: Callable[[Caller, Any], Any] | None = None,
     admits: Effect | None = None,
     dialect: str = "mcp",
+    outside: Callable[[Caller, Mapping[str, Any]], bool] | None = None,
 ) -> Callable[[ToolFunction], ToolFunction]:
     """Publish a function `(caller, *, ...) -> Result` as a tool on every door.
 
@@ -505,7 +516,7 @@ def tool(
     `fingerprint` says cheaply what a read depends on: as long as it stays the same, so does the answer to the same
     arguments, and the last one is given again (it may block, and must include the project).
     `finish(caller, result) -> result` completes the answer of a write after its commit, with what is too slow to hold
-    a transaction open for; if it fails, the answer goes out without. `admits` and `dialect`: see `Tool`.
+    a transaction open for; if it fails, the answer goes out without. `admits`, `dialect` and `outside`: see `Tool`.
     """
 
     def declare(function: ToolFunction) -> ToolFunction:
@@ -527,6 +538,7 @@ def tool(
                 finish=finish,
                 admits=admits,
                 dialect=dialect,
+                outside=outside,
             )
         )
         return function

@@ -1,4 +1,4 @@
-"""Pages of the protocol: connect a client, the list of keys, and the gateway with the latest calls."""
+"""Pages of the protocol: connect a client, and the list of keys. The gateway's are in `gateway_views`."""
 
 import json
 import re
@@ -22,6 +22,8 @@ from devflow.shell import page, project_of
 from mcpbridge import access, keys
 from mcpbridge.access import Identity
 from mcpbridge.clients import local_command, snippets
+from mcpbridge.gateway.composed import composed
+from mcpbridge.gateway.federation import federation
 from mcpbridge.keys import Issuer
 from mcpbridge.models import ToolCall
 from mcpbridge.registry import registry, spelled
@@ -48,7 +50,9 @@ def _command(request: HttpRequest) -> list[str]:
 
 
 def token_costs() -> list[dict[str, Any]]:
-    """What each exposure costs a client's context: characters of its real listing, a quarter of them as tokens."""
+    """What each exposure costs a client's context: characters of its real listing, a quarter of them as tokens.
+
+    Backend tools in the main list and composites count (blocks)."""
     identity = Identity(
         scope=KeyScope(key_id=0),
         name="estimate",
@@ -59,8 +63,14 @@ def token_costs() -> list[dict[str, Any]]:
         names="",
         expires_at=None,
     )
+    federation.look()
+    composed.look()
     costs = []
-    for expose, means in (("direct", "Every tool is listed"), ("search", "Two tools that find and call the others")):
+    for expose, means in (
+        ("direct", "Every tool is listed"),
+        ("search", "Two tools that find and call the others"),
+        ("intent", "One tool that runs any action by intent"),
+    ):
         caller = access.caller_for(identity, transport="rest", exposed=Exposed(expose=expose))
         shown = registry.shown(caller)
         listing = [
@@ -196,29 +206,3 @@ def revoke_key(request: HttpRequest, pk: int) -> HttpResponse:
     keys.revoke(key)
     messages.success(request, f"{key.name} was revoked; it stops working everywhere within 5 seconds.")
     return redirect("keys")
-
-
-@page
-@require_safe
-def gateway(request: HttpRequest) -> HttpResponse:
-    """What will stand behind the gateway, and the latest calls; these alone for a request of the page's own script."""
-    issuer = keys.person(request.user)
-    calls = keys.calls_of(issuer).defer("arguments")
-    failed = request.GET.get("outcome") == "failed"
-    if failed:
-        calls = calls.exclude(outcome="ok")
-    before = request.GET.get("before", "")
-    if (oldest := whole(before)) is not None:
-        calls = calls.filter(pk__lt=oldest)
-    rows = list(calls[: MOST_CALLS + 1])
-    context = {
-        "calls": rows[:MOST_CALLS],
-        "older": rows[MOST_CALLS - 1].pk if len(rows) > MOST_CALLS else None,
-        "failed": failed,
-        "is_newest": not before,
-        "project": project_of(request)[0],
-        "partial": f"{request.path}?{request.GET.urlencode()}",
-        "here": "gateway",
-    }
-    name = "_calls" if request.headers.get("HX-Request") else "gateway"
-    return render(request, f"mcpbridge/{name}.html", context)

@@ -58,6 +58,12 @@ def _mcp(_options: argparse.Namespace) -> int:
     return stdio.main(_prepare_home)
 
 
+def _agentify(_options: argparse.Namespace) -> int:
+    from devflow.cli import agentify
+
+    return agentify.run(_prepare_home)
+
+
 def _prepare_home() -> str:
     """Make the data directory ready to be served by `devflow mcp`; gives the key of this user's own processes."""
     setup()
@@ -154,6 +160,13 @@ def _import(options: argparse.Namespace) -> int:
     return transfer.bring_in(options)
 
 
+def _backend(options: argparse.Namespace) -> int:
+    setup()
+    from devflow.cli import backends
+
+    return backends.run(options)
+
+
 def _positive(text: str) -> int:
     if (number := int(text)) < 1:
         raise ValueError(text)
@@ -190,6 +203,7 @@ def parser() -> argparse.ArgumentParser:
 
     add("worker", _worker, "Run background jobs (with Redis or PostgreSQL as the queue).")
     add("mcp", _mcp, "Serve MCP on standard input and output.")
+    add("agentify", _agentify, "Serve the orchestrator on standard input and output, for editors that speak JSON-RPC.")
 
     key = add("createkey", _createkey, "Make an API key and print it, this once.")
     key.add_argument("name")
@@ -233,6 +247,10 @@ def parser() -> argparse.ArgumentParser:
     bring_in.add_argument("file", metavar="FILE", help="- for standard input")
     bring_in.add_argument("--slug", help="another than the one in the file")
     bring_in.add_argument("--check", action="store_true", help="say what would come of it, and write nothing")
+
+    from devflow.cli import backends
+
+    backends.register(add("backend", _backend, "Register other MCP servers behind the gateway, test and remove them."))
 
     backup = add("backup", _backup, "Write database, uploads and secret key to one file, while serving goes on.")
     backup.add_argument("path", metavar="PATH", help="a .tar.gz to make")

@@ -53,6 +53,7 @@ def examine() -> Iterator[Finding]:
         if migrations.ok:
             yield _audit()
             yield _index()
+            yield from _backends()
     if conf.redis_url:
         yield _redis(conf.redis_url)
     yield _queue()
@@ -182,6 +183,22 @@ def _index() -> Finding:
     if fault:
         return Finding("index", False, f"{waiting} rows wait: {fault}", "mend that; the index goes on by itself")
     return Finding("index", True, f"{waiting} rows wait for their vectors")
+
+
+def _backends() -> Iterator[Finding]:
+    """As they were when they were last looked at: asking them starts processes."""
+    from mcpbridge.gateway import backends
+    from mcpbridge.models import Backend
+
+    for row in Backend.objects.filter(is_enabled=True):
+        name = row.backend_id
+        if row.status == Backend.Status.DOWN:
+            detail = f"{name}: {' '.join(row.status_detail.split())[:200]}"
+            yield Finding("backend", False, detail, f"`devflow backend test {row.backend_id}` asks it again")
+        else:
+            doubts = backends.warnings_of(row)
+            state = "not asked yet" if row.status == Backend.Status.NEW else f"{row.transport}, up"
+            yield Finding("backend", True, f"{name}: {'; '.join((state, *doubts))}")
 
 
 def _ports(conf: config.Config) -> Iterator[Finding]:

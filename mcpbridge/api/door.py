@@ -5,9 +5,11 @@ the event loop without Django's middleware, whose thread hops cost more than the
 to do for a request with a key and no cookie.
 """
 
+import asyncio
 import json
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import aclosing, suppress
 from functools import lru_cache
 from io import BytesIO
 from typing import Any
@@ -45,12 +47,14 @@ def _takes_keys(path: str) -> bool:
 @lru_cache(maxsize=1)
 def _direct() -> Mapping[str, View]:
     from mcpbridge.api.gateway_views import GatewayView
+    from mcpbridge.api.orchestrate_views import OrchestrateView
     from mcpbridge.api.views import BatchView, ExecuteView
 
     views: dict[str, Any] = {
         "/mcp/execute": ExecuteView.as_view(),
         "/mcp/batch": BatchView.as_view(),
         "/mcp/gateway": GatewayView.as_view(),
+        "/mcp/orchestrate": OrchestrateView.as_view(),
     }
     return views
 
@@ -168,6 +172,32 @@ def _bounded(receive: Any, path: str, send: Any, most: int) -> Any:
     return counting
 
 
+async def _stream(response: Any, receive: Any, send: Any) -> None:
+    """Send an answer in the pieces it comes in. Once the client is gone, nobody makes the next one."""
+
+    async def gone() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    async def pieces() -> None:
+        raw = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in response.items()]
+        raw.append((b"x-content-type-options", b"nosniff"))
+        await send({"type": "http.response.start", "status": response.status_code, "headers": raw})
+        async with aclosing(response.streaming_content) as content:
+            async for piece in content:
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+
+    sending, leaving = asyncio.ensure_future(pieces()), asyncio.ensure_future(gone())
+    try:
+        await asyncio.wait({sending, leaving}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        leaving.cancel()
+        sending.cancel()
+        with suppress(asyncio.CancelledError):
+            await sending
+
+
 async def _serve(view: View, scope: AsgiScope, receive: Any, send: Any) -> None:
     """Call a DRF view on the loop with the whole body at hand."""
     parts: list[bytes] = []
@@ -186,5 +216,8 @@ async def _serve(view: View, scope: AsgiScope, receive: Any, send: Any) -> None:
     request = ASGIRequest(scope, BytesIO(b"".join(parts)))
     request.META["CONTENT_LENGTH"] = str(size)  # a chunked body names none, and DRF would take it for an empty one
     response: Any = await view(request)
+    if response.streaming:
+        await _stream(response, receive, send)
+        return
     response.render()
     await _send(send, response.status_code, dict(response.items()), response.content)

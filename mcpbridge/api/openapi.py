@@ -166,10 +166,24 @@ _ANSWERS: dict[tuple[str, str], dict[str, Any]] = {
         {"type": "array", "items": {"anyOf": [_ref("CallAnswer"), _ref("CallFailure")]}}, "Answers in order."
     ),
     ("/mcp/gateway", "post"): _json(_ref("tool_gateway_execute_output"), "The gateway's envelope."),
+    ("/mcp/orchestrate", "post"): _json(_ref("tool_orchestrate_task_output"), "The gateway's envelope."),
+    ("/mcp/plans/{plan_id}/confirm", "post"): _json(_ref("tool_confirm_plan_output"), "The gateway's envelope."),
     ("/mcp/health", "get"): _json(_ref("Health")),
     ("/mcp/metrics", "get"): _json(_ref("Metrics")),
 }
 _CALL_STATUSES = ("400", "401", "403", "404", "409", "412", "413", "415", "422", "429", "500", "502", "503", "504")
+
+_SIGNATURE = {"type": "string", "maxLength": 64, "pattern": r"^[^\x00]*$", "description": "The plan's own."}
+_ENVELOPED = (
+    ("/mcp/gateway", "gateway_execute", _ref("tool_gateway_execute_input")),
+    ("/mcp/orchestrate", "orchestrate_task", _ref("tool_orchestrate_task_input")),
+    (
+        "/mcp/plans/{plan_id}/confirm",
+        "confirm_plan",
+        {"type": "object", "properties": {"signature": _SIGNATURE}, "additionalProperties": False},
+    ),
+)
+"""Paths that answer in the gateway's envelope, with the tool behind each and what is sent there."""
 
 
 def _describe(paths: dict[str, Any]) -> None:
@@ -186,12 +200,14 @@ def _describe(paths: dict[str, Any]) -> None:
             operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
             operation["parameters"] = [*operation.get("parameters", []), *_CALL_HEADERS]
             operation["responses"] |= dict.fromkeys(_CALL_STATUSES, _failed("CallFailure"))
-    if (gateway := paths.get("/mcp/gateway")) is not None:
-        schema = _ref("tool_gateway_execute_input")
-        gateway["post"]["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
-        gateway["post"]["parameters"] = [*gateway["post"].get("parameters", []), *_CALL_HEADERS]
-        failed = _json(_ref("tool_gateway_execute_output"), "`{ok: false, error}`: what went wrong, and what to do.")
-        gateway["post"]["responses"] |= dict.fromkeys(_CALL_STATUSES, failed)
+    for path, tool, schema in _ENVELOPED:
+        if path not in paths:
+            continue
+        operation = paths[path]["post"]
+        operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
+        operation["parameters"] = [*operation.get("parameters", []), *_CALL_HEADERS]
+        failed = _json(_ref(f"tool_{tool}_output"), "`{ok: false, error}`: what went wrong, and what to do.")
+        operation["responses"] |= dict.fromkeys(_CALL_STATUSES, failed)
     for operations in paths.values():
         for method, operation in operations.items():
             if isinstance(operation, dict) and "responses" in operation:

@@ -1,7 +1,7 @@
 """The shapes of a failed REST answer: problem details (RFC 9457), and the PRD's `{request_id, result, error}`.
 
 Which one a path speaks is decided here alone: `/mcp/execute` and `/mcp/batch` answer in the PRD's shape whatever
-happens, `/mcp/gateway` in its envelope, everything else in problem details.
+happens, the gateway's paths in its envelope, everything else in problem details.
 """
 
 import logging
@@ -31,7 +31,8 @@ logger = logging.getLogger(__name__)
 
 MEDIA_TYPE = "application/problem+json"
 PRD_PATHS = frozenset({"/mcp/execute", "/mcp/batch"})
-GATEWAY_PATHS = frozenset({"/mcp/gateway"})
+GATEWAY_PATHS = frozenset({"/mcp/gateway", "/mcp/orchestrate"})
+PLANS = "/mcp/plans/"
 
 TITLES = {
     400: "Malformed request",
@@ -93,7 +94,7 @@ def failure(
         headers["WWW-Authenticate"] = CHALLENGE
     if path in PRD_PATHS:
         return status, "application/json", prd_failure(error, request_id=request_id), headers
-    if path in GATEWAY_PATHS:
+    if path in GATEWAY_PATHS or path.startswith(PLANS):
         return status, "application/json", gateway_failure(error, "READ_ONLY", new_trace_id()), headers
     return status, MEDIA_TYPE, problem(error, status=status), headers
 

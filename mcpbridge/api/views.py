@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any, NoReturn, TypeVar
 
-from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
 from django.views.decorators.http import require_safe
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
@@ -16,6 +16,7 @@ from rest_framework.response import Response
 from devflow.drain import draining
 from devflow.errors import DevFlowError, invalid, not_found
 from mcpbridge import dispatcher, health, metrics, payload, ratelimit
+from mcpbridge.api import streaming
 from mcpbridge.api.authentication import ApiKeyAuthentication
 from mcpbridge.api.base import LoopView, MachineView, caller_of
 from mcpbridge.api.problems import prd_failure, retry_header
@@ -117,13 +118,24 @@ class ExecuteView(LoopView):
     request_id: str | None = None
 
     @described("execute_tool", "Call a tool")
-    async def post(self, request: Request) -> Response:
-        """Send `Idempotency-Key` with a write that may be repeated: the second call has no second effect."""
+    async def post(self, request: Request) -> HttpResponseBase:
+        """Send `Idempotency-Key` with a write that may be repeated: the second call has no second effect.
+
+        With `Accept: application/x-ndjson` progress comes while the call is at work, one JSON object a line.
+        """
         body = request.data
         self.request_id = request_id_in(body)
         key = request.headers.get("Idempotency-Key")
+        if streaming.is_wanted(request):
+            call_in(body)
+            return streaming.answer(caller_of(request), lambda caller: _streamed(body, caller, key))
         status, answered, headers = await answer(body, caller_of(request), idempotency_key=key)
         return Response(answered, status=status, headers=headers)
+
+
+async def _streamed(body: Any, caller: Caller, key: str | None) -> tuple[int, Any]:
+    status, answered, _headers = await answer(body, caller, idempotency_key=key)
+    return status, answered
 
 
 class BatchView(LoopView):

@@ -16,6 +16,7 @@ from rest_framework.viewsets import GenericViewSet
 from devflow.errors import forbidden
 from devflow.rest import EventCursor, Exact, KeyFirst, Since, Text
 from mcpbridge import keys
+from mcpbridge.api import gateway_viewsets
 from mcpbridge.keys import SCOPES, Issuer
 from mcpbridge.models import ApiKey, ToolCall
 from mcpbridge.tooling import TOOLSETS, Scope
@@ -112,7 +113,7 @@ class CallSerializer(serializers.ModelSerializer[ToolCall]):
         model = ToolCall
         fields = (
             *("id", "at", "trace_id", "key_name", "agent_name", "project", "transport", "client", "tool", "effect"),
-            *("outcome", "duration_ms", "arguments", "error"),
+            *("backend", "outcome", "duration_ms", "spans", "arguments", "error"),
         )
         read_only_fields = fields
 
@@ -124,7 +125,7 @@ class CallRows(django_filters.FilterSet):
 
     class Meta:
         model = ToolCall
-        fields = ("tool", "outcome", "effect", "transport", "trace_id")
+        fields = ("tool", "backend", "outcome", "effect", "transport", "trace_id")
 
 
 class CallViewSet(ListModelMixin, RetrieveModelMixin, KeyFirst, GenericViewSet[ToolCall]):
@@ -145,3 +146,4 @@ class CallViewSet(ListModelMixin, RetrieveModelMixin, KeyFirst, GenericViewSet[T
 def register(router: Any) -> None:
     router.register("keys", KeyViewSet, basename="key")
     router.register("calls", CallViewSet, basename="call")
+    gateway_viewsets.register(router)

@@ -16,15 +16,16 @@ from typing import Any
 
 from devflow import ports
 from devflow.errors import DevFlowError, ErrorCode, forbidden
-from mcpbridge.gateway import policy
+from mcpbridge.gateway import large, policy
 from mcpbridge.gateway.artifacts import shaped
 from mcpbridge.gateway.catalog import Snapshot, catalog, refuse_unusable, usable
 from mcpbridge.gateway.changes import Look, look_at
-from mcpbridge.gateway.faults import LostError, out_of_time, unavailable
+from mcpbridge.gateway.conversing import Conversation
+from mcpbridge.gateway.faults import LostError, ToolFailedError, out_of_time, unavailable
 from mcpbridge.gateway.gating import Gated
 from mcpbridge.gateway.protocol import GatewayRequest, corrected_call, unnested
 from mcpbridge.gateway.running import placed
-from mcpbridge.gateway.sessions import Session, pool
+from mcpbridge.gateway.sessions import pool
 from mcpbridge.gateway.specs import ActionSpec, BackendSpec
 from mcpbridge.threads import run_blocking
 from mcpbridge.tooling import SCOPE_FOR, Caller, Effect
@@ -91,8 +92,10 @@ async def run(caller: Caller, request: GatewayRequest, spec: BackendSpec, action
     """`execute` for an action that is known, also of a backend no row describes."""
     work = admitted(caller, request, spec, action)
     wire, look = await perform(work)
+    caller.facts["wire"] = wire
     with work.step("artifact"):
         data, artifact = await shaped(wire, request.artifact or action.artifact, root=work.root, source=action)
+        data = await large.fitting_data(caller, data)
     return {
         "ok": True,
         "request": {
@@ -136,6 +139,8 @@ def admitted(caller: Caller, request: GatewayRequest, spec: BackendSpec, action:
         raise DevFlowError(exc.code, exc.message, details=exc.details, suggestion=corrected_call(example)) from None
     wished = request.constraints.isolation or spec.isolation
     isolation = wished if spec.is_process else "agent"
+    if spec.transport == "agent_cli":
+        isolation = "subprocess"  # each call is a command of its own
     ms = policy.timeout_ms(request.intent, isolation, wished=request.constraints.timeout_ms, of_backend=spec.timeouts)
     return Work(
         caller=caller,
@@ -178,7 +183,7 @@ async def perform(work: Work) -> tuple[dict[str, Any], Look | None]:
             async with Gated(work):
                 return await _tried(work)
     except TimeoutError:
-        pool.breaker(work.spec.id).note(ok=False)
+        pool.breaker(work.spec).note(ok=False)
         raise out_of_time(work.action.full_name, work.timeout) from None
 
 
@@ -204,7 +209,7 @@ async def _tried(work: Work) -> tuple[dict[str, Any], Look | None]:
 
 
 async def _once(work: Work) -> tuple[dict[str, Any], Look | None]:
-    breaker = pool.breaker(work.spec.id)
+    breaker = pool.breaker(work.spec)
     breaker.admit(work.spec.id)
     try:
         async with placed(work) as session:
@@ -220,11 +225,7 @@ async def _once(work: Work) -> tuple[dict[str, Any], Look | None]:
         raise
     breaker.note(ok=True)
     if wire.get("isError"):
-        raise DevFlowError(
-            ErrorCode.BACKEND_ERROR,
-            f"{work.action.full_name} failed: {_text_of(wire)[:2000] or 'it does not say why.'}",
-            suggestion="Read what it says; correct the parameters and call again.",
-        )
+        raise ToolFailedError(work.action.full_name, _text_of(wire), wire)
     return wire, look
 
 
@@ -245,7 +246,7 @@ def _tell(work: Work, files: list[str]) -> None:
     ports.watchers().files_changed(caller.project.id, files, writer, by=work.action.full_name)
 
 
-async def _call(work: Work, session: Session) -> dict[str, Any]:
+async def _call(work: Work, session: Conversation) -> dict[str, Any]:
     if not session.is_over:
         work.is_sent = work.caller.facts["is_sent"] = True
     report = work.caller.report
@@ -261,7 +262,7 @@ async def _call(work: Work, session: Session) -> dict[str, Any]:
     )
 
 
-async def _activated(work: Work, session: Session) -> None:
+async def _activated(work: Work, session: Conversation) -> None:
     """Call the backend's activation once in a session, such as Serena's `activate_project`."""
     activation = work.spec.activation
     if not activation:
@@ -281,7 +282,7 @@ async def _activated(work: Work, session: Session) -> None:
         session.is_activated = True
 
 
-async def _validated(work: Work, session: Session) -> None:
+async def _validated(work: Work, session: Conversation) -> None:
     """Pre-validation and impact of a change, where the catalog names actions for them."""
     if not work.is_change:
         return
@@ -342,24 +343,25 @@ def _text_of(wire: Mapping[str, Any]) -> str:
 
 
 def count_of(wire: Mapping[str, Any]) -> int:
-    """How many things a lookup found: entries of its list, else whether it says anything."""
-    value: Any = wire.get("structuredContent")
-    if value is None:
-        text = _text_of(wire).strip()
-        try:
-            value = json.loads(text)
-        except ValueError:
-            return len(text.splitlines())
-    while isinstance(value, Mapping) and len(value) == 1:
-        value = next(iter(value.values()))
+    """How many things a lookup found: entries of its list or object, else the lines it says."""
+    structured = wire.get("structuredContent")
+    return _size(_text_of(wire) if structured is None else structured)
+
+
+def _size(value: Any) -> int:
+    while True:
+        if isinstance(value, Mapping) and len(value) == 1:
+            value = next(iter(value.values()))
+        elif isinstance(value, str) and value.lstrip()[:1] in ("[", "{"):
+            try:
+                value = json.loads(value)
+            except (ValueError, RecursionError):
+                return len(value.splitlines())
+        else:
+            break
     if isinstance(value, str):
-        try:
-            value = json.loads(value)
-        except ValueError:
-            return len(value.splitlines())
-    if isinstance(value, list | Mapping):
-        return len(value)
-    return int(value is not None and value is not False)
+        return len(value.strip().splitlines())
+    return len(value) if isinstance(value, list | Mapping) else int(value not in (None, False))
 
 
 def example_of(schema: Mapping[str, Any]) -> dict[str, Any]:

@@ -88,6 +88,7 @@ def backend_spec(row: Backend) -> BackendSpec:
         env=env,
         inherit_env=tuple(row.inherit_env),
         url=row.url,
+        wraps=row.wraps,
         headers=headers,
         version=row.version,
         isolation=row.isolation,

@@ -39,11 +39,14 @@ class Look:
     def _compare(self) -> "Look":
         now = _states(self.root)[0]
         changed = {name for name in self.states.keys() | now.keys() if self.states.get(name) != now.get(name)}
-        if not self.is_whole:  # what lies beyond the bound cannot be told apart from what is new
-            changed &= self.states.keys()
+        if not self.is_whole:  # beyond the bound, what is new cannot be told from what was not seen
+            changed = {name for name in changed & self.states.keys() if name in now or self._is_gone(name)}
         self.files = sorted(changed)
         self.symbols = sorted(symbol for name in changed if name.endswith(".py") for symbol in self._symbols(name))
         return self
+
+    def _is_gone(self, name: str) -> bool:
+        return not os.path.lexists(os.path.join(self.root, name))  # noqa: PTH118  # as below
 
     def _symbols(self, name: str) -> Iterator[str]:
         before = self.sources.get(name, "")

@@ -22,6 +22,7 @@ from mcpbridge.registry import CALL_TOOL, GATEWAY_EXECUTE, SEARCH_TOOLS, registr
 MAX_STEPS = 20
 MAX_DESCRIPTION = 4000
 MAX_VERSIONS = 1000
+MAX_REASONS = 10
 INPUT = "input"
 """What a placeholder calls the arguments of the call."""
 
@@ -32,14 +33,20 @@ _VERSIONED = re.compile(r"_v[0-9]+$")
 
 @transaction.atomic
 def save(
-    name: str, description: str, input_schema: Mapping[str, Any], steps: list[dict[str, Any]], *, is_enabled: bool = True
+    name: str,
+    description: str,
+    input_schema: Mapping[str, Any],
+    steps: list[dict[str, Any]],
+    *,
+    is_enabled: bool = True,
 ) -> CompositeTool:
     """Make a composite tool, or its next version where it differs from the newest (blocks).
 
     `name`: lower case, digits and `_`, at most 48, not ending in `_v<number>`. `input_schema`: JSON Schema of an
-    object. `steps`: 1 to 20 of `{"id", "action", "params"}`; `action` is a gateway action (`backend.action`) or a tool
-    of DevFlow (`devflow.get_tasks`), never a composite. In params, a text that is `{{input.name}}` or `{{id.path.0.to}}`
-    as a whole stands for that value of the call or of an earlier step's data; inside other text it is put in as text.
+    object. `steps`: 1 to 20 of `{"id", "action", "params"}`; `action` is a gateway action (`backend.action`) or a
+    tool of DevFlow (`devflow.get_tasks`), never a composite. In params, a text that is `{{input.name}}` or
+    `{{id.path.0.to}}` as a whole stands for that value of the call or of an earlier step's data; inside other text it
+    is put in as text.
 
     The same again changes nothing but `is_enabled`. Raises `invalid_input` naming each fault (`details` maps
     `name`, `description`, `input_schema`, `steps.2.action` ... to the reason).
@@ -199,6 +206,18 @@ def is_composite(name: str) -> bool:
     return found is not None and found.backend == COMPOSITE
 
 
-def check_arguments(schema: Mapping[str, Any]) -> Any:
-    """The compiled check of a composite's arguments."""
+def validator_of(schema: Mapping[str, Any]) -> Any:
     return jsonschema_rs.validator_for(dict(schema), offline=True)
+
+
+def check_arguments(validator: Any, given: Mapping[str, Any]) -> None:
+    """Raises `invalid_input` naming each argument the schema refuses."""
+    reasons: dict[str, str] = {}
+    for error in validator.iter_errors(dict(given)):
+        where = ".".join(str(part) for part in error.instance_path) or "arguments"
+        reasons.setdefault(where, error.message[:300])
+        if len(reasons) == MAX_REASONS:
+            break
+    if reasons:
+        first, reason = next(iter(reasons.items()))
+        raise invalid(f"{first}: {reason}", **reasons)

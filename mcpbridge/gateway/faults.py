@@ -20,6 +20,18 @@ class BackendFaultError(DevFlowError):
         self.error = error
 
 
+class ToolFailedError(DevFlowError):
+    """A backend's tool answered that it failed; `wire` is its result, for those who pass it on."""
+
+    def __init__(self, action: str, why: str, wire: dict[str, Any]) -> None:
+        super().__init__(
+            ErrorCode.BACKEND_ERROR,
+            f"{action} failed: {why[:2000] or 'it does not say why.'}",
+            suggestion="Read what it says; correct the parameters and call again.",
+        )
+        self.wire = wire
+
+
 class LostError(DevFlowError):
     """The connection to a backend ended while a request was under way: nobody knows whether it had its effect."""
 

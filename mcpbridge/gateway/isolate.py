@@ -1,18 +1,35 @@
-"""Isolation `subprocess`: a fresh process for each call."""
+"""Isolation `subprocess`: a process that serves one call and ends, fresh or kept ready before."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from mcpbridge.gateway.sessions import Session
+from devflow.errors import DevFlowError, ErrorCode
+from mcpbridge.gateway.sessions import Session, pool
 from mcpbridge.gateway.specs import BackendSpec
+
+END_SECONDS = 0.5
+"""What an answer waits for the end of its process, so that what it wrote last is seen with the rest."""
 
 
 @asynccontextmanager
 async def fresh(spec: BackendSpec, root: str | None) -> AsyncIterator[Session]:
-    """A session in a process of its own, ended on the way out."""
-    session = Session(spec, root, kind="call")
+    """A session in a process of its own, ended on the way out. A spare that cannot be opened is replaced once."""
+    session = pool.spare(spec, root) or Session(spec, root, kind="call")
     try:
-        await session.client()
+        try:
+            await session.client()
+        except DevFlowError as exc:
+            if exc.code is not ErrorCode.UNAVAILABLE:
+                raise
+            pool.discard(session)
+            session = Session(spec, root, kind="call")
+            await session.client()
         yield session
+    except BaseException:
+        pool.discard(session)
+        raise
+    else:
+        await asyncio.wait({pool.discard(session)}, timeout=END_SECONDS)
     finally:
-        await session.close()
+        pool.refill(spec, root)

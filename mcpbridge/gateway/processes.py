@@ -1,10 +1,11 @@
 """Children that speak MCP on standard input and output: started with nothing of ours, read with bounds, ended whole.
 
-Each child leads a process group of its own and carries `DEVFLOW_CHILD` in its environment, by which the reaper finds
-what left the group.
+Each child leads a process group of its own and carries a mark in its environment, by which what left the group is
+found: at its end by `Child.end`, after a crash of this process by the reaper (`ledger`).
 """
 
 import asyncio
+import json
 import logging
 import os
 import signal
@@ -15,79 +16,160 @@ from contextlib import asynccontextmanager, suppress
 import anyio
 from mcp.client._transport import TransportStreams
 from mcp.shared.message import SessionMessage
-from mcp.types import jsonrpc_message_adapter
+from mcp.types import PARSE_ERROR, ErrorData, JSONRPCError, JSONRPCResponse, jsonrpc_message_adapter
 
+from mcpbridge.gateway import ledger
+from mcpbridge.gateway.confining import confined
 from mcpbridge.gateway.faults import unavailable
+from mcpbridge.gateway.marks import environment_of, kill_marked, new_mark
 from mcpbridge.gateway.specs import BackendSpec
 
 logger = logging.getLogger(__name__)
 
 MAX_LINE = 4 * 1024 * 1024
+MAX_NOISE = 16 * 1024 * 1024
+MAX_UNREAD = 16 * 1024 * 1024
 CHUNK = 64 * 1024
+BURST = 64
+"""Messages of one chunk that are taken at once; a flood of more is taken at `STEADY` a second."""
+STEADY = 2000
 KEPT_WORDS = 4096
-END_SECONDS = 1.0
-CHILD_VARIABLE = "DEVFLOW_CHILD"
+LEAVE_SECONDS = 0.2
+TERM_SECONDS = 0.8
 
-
-class LineTooLongError(Exception):
-    """A child wrote a line that passes the bound."""
+_ending: set["asyncio.Task[None]"] = set()
 
 
 class Child:
-    """One running child and what it last wrote to standard error."""
+    """One running child and what it last wrote to standard error.
 
-    def __init__(self, spec: BackendSpec, process: asyncio.subprocess.Process, child_id: str) -> None:
-        self.spec = spec
+    `fault` says why this side ended it, such as a line without end.
+    """
+
+    def __init__(
+        self, transport: asyncio.SubprocessTransport, process: asyncio.subprocess.Process, child_id: str
+    ) -> None:
         self.process = process
         self.child_id = child_id
         self.last_words = b""
+        self.fault = ""
+        self._transport = transport
+        self._end: asyncio.Task[None] | None = None
+        self._listening = asyncio.create_task(self._listen_to_errors())
 
-    async def listen_to_errors(self) -> None:
+    async def _listen_to_errors(self) -> None:
         while self.process.stderr and (chunk := await self.process.stderr.read(CHUNK)):
             self.last_words = (self.last_words + chunk)[-KEPT_WORDS:]
+            if len(chunk) == CHUNK:
+                await asyncio.sleep(0.01)  # a flood waits in its pipe, not on our processor
 
-    async def end(self) -> None:
-        """TERM to the whole group, KILL after a second. May be called again."""
-        for sign in (signal.SIGTERM, signal.SIGKILL):
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(self.process.pid, sign)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(END_SECONDS):
-                    while self.process.returncode is None:
-                        await asyncio.sleep(0.01)
+    @property
+    def trouble(self) -> str:
+        """Why it is no use any more, as far as is known: our reason, or its exit code and last words."""
+        if self.fault:
+            return self.fault
+        words = self.last_words.decode(errors="replace").strip()[-1000:]
+        code = self.process.returncode
+        parts = [
+            f"It ended with exit code {code}." if code is not None and code >= 0 else "",
+            f"It was ended by signal {-code}." if code is not None and code < 0 else "",
+            f"It said: {words}" if words else "",
+        ]
+        return " ".join(part for part in parts if part)
+
+    def end(self) -> "asyncio.Task[None]":
+        """Close its input, TERM and then KILL its group and whatever carries its mark. May be called again."""
+        if self._end is None:
+            self._end = asyncio.create_task(self._ended())
+            _ending.add(self._end)
+            self._end.add_done_callback(_ending.discard)
+        return self._end
+
+    async def _ended(self) -> None:
+        try:
+            if self.process.stdin is not None:
+                self.process.stdin.close()
+            if not self.fault and await self._is_gone(LEAVE_SECONDS):
+                return
+            self._signal(signal.SIGTERM)
+            await self._is_gone(TERM_SECONDS)
+        finally:
+            # Also when the loop ends in the middle: this much needs no loop.
+            self._signal(signal.SIGKILL)
+            try:
+                await asyncio.to_thread(kill_marked, lambda mark: mark.child_id == self.child_id)
+                await self._is_gone(TERM_SECONDS)
+                await asyncio.wait({self._listening}, timeout=0.1)
+            finally:
+                self._listening.cancel()
+                self._transport.close()
+                ledger.struck(self.child_id)
+
+    async def _is_gone(self, seconds: float) -> bool:
+        pause = 0.002
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while self.process.returncode is None:
+                    await asyncio.sleep(pause)
+                    pause = min(pause * 1.5, 0.05)
+        return self.process.returncode is not None
+
+    def _signal(self, sign: signal.Signals) -> None:
         with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.process.pid, signal.SIGKILL)
+            os.killpg(self.process.pid, sign)
+
+
+async def all_ended(seconds: float = 5.0) -> None:
+    """Wait for the children of this loop that are ending now."""
+    loop = asyncio.get_running_loop()
+    if ending := {task for task in _ending if task.get_loop() is loop}:
+        await asyncio.wait(ending, timeout=seconds)
 
 
 @asynccontextmanager
-async def started(spec: BackendSpec, root: str | None, *, kind: str) -> AsyncIterator[Child]:
+async def started(spec: BackendSpec, root: str | None, *, kind: str, has_input: bool = True) -> AsyncIterator[Child]:
     """A fresh child, ended on the way out. Raises `unavailable` when it cannot be started."""
-    child_id = uuid.uuid4().hex
+    mark = new_mark(uuid.uuid4().hex)
+    env = spec.environment() | environment_of(mark)
+    command = confined(spec, env.get("PATH", os.defpath))
+    loop = asyncio.get_running_loop()
+    ledger.expected(mark.child_id)
     try:
-        process = await asyncio.create_subprocess_exec(
-            spec.command,
-            *spec.args,
-            stdin=asyncio.subprocess.PIPE,
+        transport, protocol = await loop.subprocess_exec(
+            lambda: asyncio.subprocess.SubprocessStreamProtocol(limit=CHUNK, loop=loop),
+            *command,
+            stdin=asyncio.subprocess.PIPE if has_input else asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
-            env=spec.environment() | {CHILD_VARIABLE: child_id},
+            env=env,
             cwd=root,
             start_new_session=True,
         )
     except (OSError, ValueError) as exc:
+        ledger.struck(mark.child_id)
         raise unavailable(spec.id, f"{spec.command} cannot be started ({exc}).") from exc
-    child = Child(spec, process, child_id)
-    listening = asyncio.create_task(child.listen_to_errors())
+    except BaseException:
+        ledger.struck(mark.child_id)  # the reaper knows what to do with one that nobody expects
+        raise
+    child = Child(transport, asyncio.subprocess.Process(transport, protocol, loop), mark.child_id)
+    ledger.entered(mark, child.process.pid, backend=spec.pk, kind=kind)
+    is_given_up = False
     try:
         yield child
+    except asyncio.CancelledError:
+        is_given_up = True
+        raise
     finally:
-        await asyncio.shield(child.end())
-        listening.cancel()
+        ending = child.end()
+        if not is_given_up:  # else nobody waits for it any more
+            await asyncio.shield(ending)
 
 
 @asynccontextmanager
 async def streams(child: Child) -> AsyncIterator[TransportStreams]:
-    """The child's MCP messages as the SDK's streams; noise between them is skipped, a line past 4 MiB ends it."""
+    """The child's MCP messages as the SDK's streams. What is no message is skipped; a line past 4 MiB, 16 MiB of noise
+    or an input nobody reads ends it.
+    """
     incoming, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     write, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
     stdout, stdin = child.process.stdout, child.process.stdin
@@ -95,27 +177,41 @@ async def streams(child: Child) -> AsyncIterator[TransportStreams]:
         raise ValueError("the child was started without pipes")
 
     async def read_lines() -> None:
-        buffer = bytearray()
+        buffer, noise = bytearray(), 0
         async with incoming:
             with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError, ConnectionError):
                 while chunk := await stdout.read(CHUNK):
                     buffer += chunk
-                    if b"\n" in chunk:
-                        *lines, rest = buffer.split(b"\n")
-                        buffer = bytearray(rest)
-                        for line in lines:
-                            if (message := _message(bytes(line))) is not None:
-                                await incoming.send(message)
-                    if len(buffer) > MAX_LINE:
-                        child.last_words = f"It wrote a line of more than {MAX_LINE // 2**20} MiB.".encode()
+                    *lines, rest = buffer.split(b"\n") if b"\n" in chunk else (buffer,)
+                    buffer = rest
+                    if len(buffer) > MAX_LINE or any(len(line) > MAX_LINE for line in lines):
+                        child.fault = f"It wrote a line of more than {MAX_LINE // 2**20} MiB."
                         return
+                    taken = 0
+                    for line in lines:
+                        message = _message(line)
+                        if message is None:
+                            noise += len(line) + 1
+                            continue
+                        if isinstance(message.message, JSONRPCResponse | JSONRPCError):
+                            noise = 0
+                        taken += 1
+                        await incoming.send(message)
+                    if noise > MAX_NOISE:
+                        child.fault = f"It wrote more than {MAX_NOISE // 2**20} MiB that are no message of MCP."
+                        return
+                    if taken > BURST:
+                        await asyncio.sleep(taken / STEADY)
 
     async def write_lines() -> None:
+        # It never waits for the child: a request that cannot leave must still be given up in time.
         async with outgoing:
             with suppress(ConnectionError, anyio.ClosedResourceError):
                 async for item in outgoing:
                     stdin.write(item.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
-                    await stdin.drain()
+                    if stdin.transport.get_write_buffer_size() > MAX_UNREAD:
+                        child.fault = f"It left more than {MAX_UNREAD // 2**20} MiB of its input unread."
+                        break
         await incoming.aclose()
 
     async with anyio.create_task_group() as group:
@@ -125,17 +221,24 @@ async def streams(child: Child) -> AsyncIterator[TransportStreams]:
             yield read, write
         finally:
             group.cancel_scope.cancel()
-            stdin.close()
             for stream in (incoming, read, write, outgoing):
                 stream.close()
 
 
-def _message(line: bytes) -> SessionMessage | None:
-    """The message on a line; None for noise."""
+def _message(line: bytes | bytearray) -> SessionMessage | None:
+    """The message on a line; None for noise. An answer that is not as MCP has it becomes an error for who asked."""
     line = line.strip()
     if not line.startswith(b"{"):
         return None
     try:
         return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
     except ValueError:
+        pass
+    try:
+        said = json.loads(line)
+    except (ValueError, RecursionError):
         return None
+    if isinstance(said.get("id"), int) and ("result" in said or "error" in said):
+        fault = ErrorData(code=PARSE_ERROR, message="something that is no answer of MCP")
+        return SessionMessage(JSONRPCError(jsonrpc="2.0", id=said["id"], error=fault))
+    return None

@@ -69,7 +69,7 @@ class GatewayRequest(_Part):
 
 
 _FIELDS = frozenset(GatewayRequest.model_fields)
-_WRAPPERS = ("request", "arguments", "args", "input", "params", "payload")
+_WRAPPERS = frozenset({"request", "arguments", "args", "input", "params", "payload"})
 _OTHER_NAMES = {
     "action": ("tool_name", "tool", "name", "action_name"),
     "params": ("arguments", "args", "input", "parameters"),
@@ -100,7 +100,7 @@ def _unwrapped(given: dict[str, Any]) -> dict[str, Any]:
     for _ in range(3):  # an envelope inside an envelope, as long as there is nothing beside it
         if len(given) == 1 and (name := next(iter(given))) in _WRAPPERS:
             inner = _object_in(given[name])
-            if inner is not None and ("action" in inner or any(other in inner for other in _OTHER_NAMES["action"])):
+            if inner is not None and (_names_an_action(inner) or (len(inner) == 1 and inner.keys() <= _WRAPPERS)):
                 given = inner
                 continue
         break
@@ -119,6 +119,10 @@ def _unwrapped(given: dict[str, Any]) -> dict[str, Any]:
         elif given.get(name, ...) is None and name != "intent":
             del given[name]
     return given
+
+
+def _names_an_action(given: Mapping[str, Any]) -> bool:
+    return any(name in given for name in ("action", *_OTHER_NAMES["action"]))
 
 
 def _object_in(value: Any) -> dict[str, Any] | None:

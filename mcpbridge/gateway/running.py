@@ -5,7 +5,8 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from devflow.errors import DevFlowError, ErrorCode
-from mcpbridge.gateway import isolate
+from mcpbridge.gateway import agent_cli, isolate
+from mcpbridge.gateway.conversing import Conversation
 from mcpbridge.gateway.sessions import Session, pool
 
 if TYPE_CHECKING:
@@ -13,14 +14,18 @@ if TYPE_CHECKING:
 
 
 @asynccontextmanager
-async def placed(work: "Work") -> AsyncIterator[Session]:
+async def placed(work: "Work") -> AsyncIterator[Conversation]:
     """A session that is open, and one of the backend's places while the call is at work."""
     async with pool.place(work.spec):
-        if work.isolation == "subprocess":
+        if work.spec.transport == "agent_cli":
+            yield agent_cli.AgentRun(work.spec, work.root)
+        elif work.isolation == "subprocess":
             async with isolate.fresh(work.spec, work.root) as session:
                 yield session
         else:
-            yield await _open_session(work)
+            session = await _open_session(work)
+            with session.in_use():
+                yield session
 
 
 async def _open_session(work: "Work") -> Session:

@@ -38,6 +38,7 @@ class BackendSpec:
     env: Mapping[str, str] = field(default_factory=dict, repr=False)
     inherit_env: tuple[str, ...] = ()
     url: str = ""
+    wraps: str = ""
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     version: str = ""
     isolation: str = "agent"
@@ -62,7 +63,15 @@ class BackendSpec:
     def config_hash(self) -> str:
         """Changes with whatever an open session depends on."""
         parts = [
-            *(self.transport, self.command, list(self.args), dict(self.env), list(self.inherit_env), self.url),
+            *(
+                self.transport,
+                self.command,
+                list(self.args),
+                dict(self.env),
+                list(self.inherit_env),
+                self.url,
+                self.wraps,
+            ),
             *(dict(self.headers), self.memory_mb, self.sandbox, self.activation and dict(self.activation)),
         ]
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
@@ -147,13 +156,18 @@ class ActionSpec:
         reasons: dict[str, str] = {}
         for error in self._validator.iter_errors(params):
             where = ".".join(str(part) for part in error.instance_path) or "params"
-            reasons.setdefault(where, error.message[:300])
+            reasons.setdefault(where, _shortened(error.message))
             if len(reasons) == 10:
                 break
         if reasons:
             first, reason = next(iter(reasons.items()))
             raise invalid(f"{self.full_name}: {first}: {reason}", **reasons)
         return dict(params)
+
+
+def _shortened(message: str) -> str:
+    """A refusal quotes the value it refuses, then says why: the end matters."""
+    return message if len(message) <= 300 else f"{message[:100]} … {message[-200:]}"
 
 
 MAX_SCHEMA = 256 * 1024

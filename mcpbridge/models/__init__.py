@@ -10,6 +10,7 @@ from mcpbridge.models.gateway import (
     EffectChoice,
     IntentChoice,
     Isolation,
+    KeptAnswer,
     Plan,
     Transport,
 )
@@ -25,6 +26,7 @@ __all__ = [
     "EffectChoice",
     "IntentChoice",
     "Isolation",
+    "KeptAnswer",
     "Plan",
     "StoredAnswer",
     "ToolCall",

@@ -62,13 +62,16 @@ class Backend(models.Model):
         default=list, blank=True, help_text="Names of this server's environment variables it is given too."
     )
     url = models.CharField(max_length=500, blank=True, help_text="Where it is served, for http and sse.")
+    wraps = models.CharField(
+        max_length=64, blank=True, help_text="For agent_cli: the id of the backend whose server the agent is given."
+    )
     sealed_headers = models.TextField(blank=True, editable=False)
     version = models.CharField(max_length=64, blank=True, help_text="The version that is pinned.")
     isolation = models.CharField(max_length=16, choices=Isolation, default=Isolation.AGENT)
     timeouts = models.JSONField(default=dict, blank=True, help_text="Milliseconds by intent, over the defaults.")
     concurrency = models.PositiveSmallIntegerField(default=8, help_text="Calls at work at once in a server process.")
     memory_mb = models.PositiveIntegerField(
-        default=4096, help_text="Address space of a process in MiB, at least 2048; 0: not limited."
+        default=4096, help_text="Memory a process may fill, in MiB, at least 2048; 0: not limited."
     )
     warm_spares = models.PositiveSmallIntegerField(
         default=0, help_text="Fresh processes kept ready for isolation `subprocess`."
@@ -226,3 +229,20 @@ class CompositeTool(models.Model):
     def facts(self) -> dict[str, Any]:
         """What makes one version differ from another."""
         return {"description": self.description, "input_schema": self.input_schema, "steps": self.steps}
+
+
+class KeptAnswer(models.Model):
+    """The whole of an answer that was too large to give at once: read by the key that got it, for a day."""
+
+    answer_id = models.CharField(max_length=32, unique=True)
+    key_id = models.IntegerField(help_text="The key it is for; 0: none, this machine's own.")
+    user_id = models.IntegerField(null=True)
+    media_type = models.CharField(max_length=64)
+    text = models.TextField()
+    created_at = models.DateTimeField(default=timezone.now, db_index=True)
+
+    class Meta:
+        ordering: ClassVar = ["-created_at"]
+
+    def __str__(self) -> str:
+        return self.answer_id

@@ -1,5 +1,5 @@
 """Importing this publishes the protocol's own tools."""
 
-from mcpbridge.tools import gateway, search
+from mcpbridge.tools import gateway, kept, orchestrate, search
 
-__all__ = ["gateway", "search"]
+__all__ = ["gateway", "kept", "orchestrate", "search"]

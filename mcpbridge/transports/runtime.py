@@ -14,6 +14,7 @@ from devflow.events import bus
 from mcpbridge import export
 from mcpbridge.audit import recorder
 from mcpbridge.doors import AsgiApp
+from mcpbridge.gateway import ledger, watching
 from mcpbridge.gateway.sessions import pool
 from mcpbridge.subscriptions import live
 from mcpbridge.transports.sse import Sse
@@ -34,24 +35,29 @@ def settle() -> None:
 class Runtime:
     """Background tasks of one event loop, started once."""
 
-    def __init__(self, streamable: StreamableHttp, sse: Sse) -> None:
+    def __init__(self, streamable: StreamableHttp, sse: Sse, passing: StreamableHttp) -> None:
         self._streamable = streamable
+        self._passing = passing
         self._sse = sse
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._ready: asyncio.Future[None] | None = None
+        self._ready: asyncio.Future[list[None]] | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
     async def ensure(self) -> None:
         """Start, or wait for whoever is starting. Costs a comparison once started."""
         loop = asyncio.get_running_loop()
         if self._loop is not loop or self._ready is None:
-            self._loop, self._ready = loop, loop.create_future()
+            served, passed = loop.create_future(), loop.create_future()
+            self._loop, self._ready = loop, asyncio.gather(served, passed)
             self._tasks = [
-                self._task(self._streamable.run(self._ready)),
+                self._task(self._streamable.run(served)),
+                self._task(self._passing.run(passed)),
                 self._task(self._sse.run()),
                 self._task(bus.run()),
                 self._task(export.run()),
                 self._task(pool.run()),
+                self._task(ledger.run()),
+                self._task(watching.run()),
                 self._task(self._drain()),
             ]
         if not self._ready.done():

@@ -7,11 +7,13 @@ names the client and its run, which every worker can verify and none has to stor
 import asyncio
 import json
 import secrets
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from django.core import signing
+from mcp.server.lowlevel import Server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
@@ -75,12 +77,13 @@ def _initializing_client(body: bytes) -> str | None:
 class StreamableHttp:
     """The ASGI application behind the door; `run()` must be running on the same event loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, build: Callable[[], Server[Any]] = lambda: build_server(stateful=False)) -> None:
+        self._build = build
         self._manager: StreamableHTTPSessionManager | None = None
 
     async def run(self, ready: "asyncio.Future[None]") -> None:
         """Serve until cancelled; `ready` is done once requests can come."""
-        manager = StreamableHTTPSessionManager(build_server(stateful=False), stateless=True)
+        manager = StreamableHTTPSessionManager(self._build(), stateless=True)
         async with manager.run():
             self._manager = manager
             ready.set_result(None)
@@ -117,7 +120,10 @@ class StreamableHttp:
                 large = DevFlowError(ErrorCode.TOO_LARGE, f"A body may have {MAX_BODY} bytes at most.")
                 return await refuse(send, 413, large, (b"connection", b"close"))
             if (client := _initializing_client(body)) is not None:
-                send = self._with_session(send, new_session_id(door.identity.scope.key_id, client))
+                opened = new_session_id(door.identity.scope.key_id, client)
+                if (session := session_behind(opened)) is not None:
+                    door.session, door.client = session.id, session.client
+                send = self._with_session(send, opened)
         await manager.handle_request(scope, receive, send)
         return None
 

@@ -1,9 +1,10 @@
 """A small MCP server on standard input and output, made with the official SDK: what tests of the gateway call."""
 
+import asyncio
 import os
 import sys
 
-from mcp.server.mcpserver import MCPServer
+from mcp.server.mcpserver import Context, MCPServer
 from mcp.types import ToolAnnotations
 
 server = MCPServer("small")
@@ -57,6 +58,21 @@ def count() -> int:
     global _counted
     _counted += 1
     return _counted
+
+
+@server.tool(annotations=READS)
+async def wait(seconds: float) -> str:
+    """Take its time."""
+    await asyncio.sleep(seconds)
+    return "done"
+
+
+@server.tool(annotations=READS)
+async def steps(count: int, ctx: Context) -> str:  # type: ignore[type-arg]  # parameters no tool needs
+    """Say how far it is."""
+    for number in range(1, count + 1):
+        await ctx.report_progress(number, count, f"step {number}")
+    return "done"
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import pytest
 
 from devflow.config import PROJECT_ROOT
 from mcpbridge import access, dispatcher
+from mcpbridge.audit import recorder
 from mcpbridge.envelopes import Outcome, gateway_envelope
 from mcpbridge.gateway import catalog, discovery
 from mcpbridge.gateway.sessions import pool
@@ -45,8 +46,10 @@ async def gateway(transactional_db: None) -> AsyncIterator[None]:
     """The gateway of a process that has just started; its sessions end with the test."""
     catalog.catalog.__init__()  # type: ignore[misc]  # a new process knows nothing
     pool.__init__()  # type: ignore[misc]  # likewise
+    recorder.__init__()  # type: ignore[misc]  # likewise
     yield
     await pool.close()
+    await asyncio.to_thread(in_thread, recorder.stop)
 
 
 async def register(identifier: str = "small", **fields: Any) -> Backend:

@@ -108,6 +108,29 @@ class Task(models.Model):
         related_name="reserved",
         help_text="Only this agent may claim it; nobody: everybody may.",
     )
+    user_story = models.ForeignKey(
+        "workflow.UserStory",
+        models.SET_NULL,
+        null=True,
+        blank=True,
+        related_name="tasks",
+        help_text="What it is part of.",
+    )
+    item_status = models.ForeignKey(
+        "workflow.ItemStatus",
+        models.SET_NULL,
+        null=True,
+        blank=True,
+        related_name="+",
+        editable=False,
+        help_text="The project's own word for where it is, as long as that holds.",
+    )
+    assigned_to = models.ForeignKey(
+        settings.AUTH_USER_MODEL, models.SET_NULL, null=True, blank=True, related_name="assigned_tasks"
+    )
+    urgency = models.CharField(
+        max_length=8, blank=True, editable=False, help_text="lowest or highest, where the priority says less."
+    )
     result = models.TextField(blank=True)
     attempts = models.PositiveIntegerField(default=0, help_text="Leases that expired.")
     iteration = models.PositiveIntegerField(default=1, help_text="Grows when a review sends it back.")
@@ -167,6 +190,7 @@ class Task(models.Model):
             models.Index(fields=["project", "status", "position"], name="task_board"),
             models.Index(fields=["project", "status", "-completed_at"], name="task_newest_done"),
             models.Index(fields=["phase", "status"], name="task_phase_status"),
+            models.Index(fields=["user_story", "status"], name="task_story"),
             models.Index(
                 fields=["assigned_agent", "lease_session"], condition=Q(lease_token__isnull=False), name="task_holder"
             ),

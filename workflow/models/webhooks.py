@@ -16,6 +16,11 @@ KINDS = (
     *("task.undone", "agent.joined", "agent.retired", "message.sent", "gate.set", "gate.cleared", "gate.consumed"),
     *("phase.created", "phase.changed", "project.created", "project.changed", "project.member"),
     *("project.archived", "project.restored", "project.imported", "project.tasks_imported"),
+    *("project.connected", "project.disconnected"),
+    *("project.words", "task.deleted", "epic.created", "epic.changed", "epic.moved", "epic.commented", "epic.deleted"),
+    *("story.created", "story.changed", "story.moved", "story.commented", "story.deleted"),
+    *("issue.created", "issue.changed", "issue.commented", "issue.deleted"),
+    *("sprint.created", "sprint.changed", "sprint.closed", "sprint.reopened", "sprint.deleted"),
     *("webhook.created", "webhook.changed", "webhook.disabled", "webhook.deleted"),
 )
 """Kinds of events a webhook can be asked to tell of; a subject's are all meant by `task.*`."""

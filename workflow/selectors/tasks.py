@@ -18,7 +18,8 @@ COLUMNS = (
     "pk", "ref", "subject", "description", "phase__number", "current_status", "priority", "boosted", "tags",
     "assigned_agent__name", "created_at", "manual_block", "iteration", "attempts", "lease_expires_at", "version",
     "completed_at", "created_by", "position", "parent_id", "parent__subject",
-    "reserved_for__name",
+    "reserved_for__name", "user_story_id", "user_story__ref", "user_story__subject", "user_story__epic_id",
+    "user_story__epic__ref", "user_story__epic__subject",
 )  # fmt: skip
 
 
@@ -58,9 +59,15 @@ class Card:
     completed_at: datetime | None
     created_by: str
     position: int
-    epic: int | None
-    epic_subject: str | None
+    parent: int | None
+    parent_subject: str | None
     reserved_for: str | None
+    story: int | None
+    story_ref: int | None
+    story_subject: str | None
+    epic: int | None
+    epic_ref: int | None
+    epic_subject: str | None
     blockers: tuple[Blocker, ...] = ()
 
     @property

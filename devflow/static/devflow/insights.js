@@ -7,7 +7,6 @@ const SECONDS = [
 ];
 const still = matchMedia("(prefers-reduced-motion: reduce)");
 const dark = matchMedia("(prefers-color-scheme: dark)");
-const canvases = [...document.querySelectorAll("canvas[data-chart]")];
 let charts = [];
 
 /** The value a colour token has now: `rgb(52, 80, 204)`, whatever light-dark() makes of it. */
@@ -146,11 +145,12 @@ function draw(canvas) {
 function drawAll() {
   for (const chart of charts) chart.destroy();
   Chart.defaults.font = { ...Chart.defaults.font, family: getComputedStyle(document.body).fontFamily, size: 11.5 };
-  charts = canvases.map(draw);
+  charts = [...document.querySelectorAll("canvas[data-chart]")].map(draw);
 }
 
-if (canvases.length) {
+if (document.querySelector("canvas[data-chart]")) {
   drawAll();
+  addEventListener("figures", drawAll); // a page put its figures anew
   addEventListener("scheme", drawAll);
   dark.addEventListener("change", drawAll);
   still.addEventListener("change", drawAll);

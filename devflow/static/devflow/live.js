@@ -1,5 +1,5 @@
 /* Keeps an element as the server has it: a message says that something changed, the element's own view says what.
-   data-live-types="source." heeds only changes of types that begin so; inside, data-again="2" asks for another look
+   data-live-types="source. page." heeds only changes of types that begin so; inside, data-again="2" asks for another look
    in so many seconds, for what moves without events. */
 
 import { inTurns, part } from "./ask.js";
@@ -38,9 +38,9 @@ function follow(root) {
   }, QUIET_MS);
 
   root.addEventListener("live", ({ detail: { message } }) => {
-    const heeded = root.dataset.liveTypes ?? "";
+    const heeded = (root.dataset.liveTypes ?? "").split(" ");
     const first = !root.dataset.seq; // nobody said what the page was made from: what changed until now is unknown
-    if (first || message.reload || message.changes?.some(([type]) => type.startsWith(heeded))) soon();
+    if (first || message.reload || message.changes?.some(([type]) => heeded.some((start) => type.startsWith(start)))) soon();
   });
   if (root.querySelector("[data-again]")) later();
   setInterval(soon, TICK_MS);

@@ -131,15 +131,28 @@ class CallRows(ModelResource):
         model = ToolCall
         fields = (
             *("id", "at", "trace_id", "key_name", "agent_name", "project__slug", "transport", "client", "tool"),
-            *("effect", "outcome", "duration_ms", "error"),
+            *("effect", "backend", "outcome", "duration_ms", "error"),
         )
 
 
 @admin.register(ToolCall)
 class ToolCallAdmin(ExportMixin, ReadOnlyAdmin):
     resource_classes: ClassVar = [CallRows]
-    list_display = ("at", "tool", "outcome", "duration_ms", "agent_name", "key_name", "project", "transport", "client")
+    list_display = (
+        *(
+            "at",
+            "tool",
+            "backend",
+            "outcome",
+            "duration_ms",
+            "agent_name",
+            "key_name",
+            "project",
+            "transport",
+            "client",
+        ),
+    )
     list_select_related = ("project",)
-    list_filter = ("outcome", "effect", "transport", "project")
-    search_fields = ("tool", "agent_name", "key_name", "trace_id", "error")
+    list_filter = ("outcome", "effect", "transport", "backend", "project")
+    search_fields = ("tool", "backend", "agent_name", "key_name", "trace_id", "error")
     date_hierarchy = "at"

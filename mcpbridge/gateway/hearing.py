@@ -1,0 +1,122 @@
+"""What a backend says beside its answers, on its way to the client it is passed through to."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+
+import mcp.types as types
+from mcp.client.subscriptions import Subscription, SubscriptionLost
+from mcp.server.subscriptions import PromptsListChanged, ResourcesListChanged, ServerEvent, ToolsListChanged
+from mcp.shared.subscriptions import ResourceUpdated
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+from devflow.events import LiveEvent, bus
+from mcpbridge.gateway.catalog import catalog
+from mcpbridge.gateway.notices import listens, notices
+from mcpbridge.gateway.sessions import Session
+from mcpbridge.server import Context
+from mcpbridge.subscriptions import TOOLS_CHANGED
+
+LOG_LEVEL_META = "io.modelcontextprotocol/logLevel"
+
+
+@asynccontextmanager
+async def logs(ctx: Context, session: Session | None) -> AsyncIterator[None]:
+    """Pass on what the backend logs meanwhile: to the first request that is under way, for a log names none.
+
+    On 2026-07-28 only where the request asked for it.
+    """
+    is_modern = ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
+    if session is None or (is_modern and not (ctx.params or {}).get("_meta", {}).get(LOG_LEVEL_META)):
+        yield
+        return
+    waiting: asyncio.Queue[types.LoggingMessageNotification | None] = asyncio.Queue(maxsize=1000)
+
+    def hear(message: types.ServerNotification) -> None:
+        if not isinstance(message, types.LoggingMessageNotification):
+            return
+        if notices.is_first(session, hear) and not waiting.full():
+            waiting.put_nowait(message)
+
+    async def send() -> None:
+        while (message := await waiting.get()) is not None:
+            await ctx.session.send_notification(message, related_request_id=ctx.request_id)
+
+    leave = notices.listen(session, hear)
+    sender = asyncio.create_task(send())
+    try:
+        yield
+        leave()
+        await waiting.put(None)
+        await sender
+    except BaseException:
+        leave()
+        raise
+    finally:
+        sender.cancel()
+
+
+class Heard:
+    """What a listen stream hears: the catalog's changes, and what the backend notifies on the caller's session."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._listeners: list[Callable[[ServerEvent], None]] = []
+
+    async def follow(self, changes: Subscription) -> None:
+        """Pass on what a backend of 2026-07-28 streams."""
+        with suppress(SubscriptionLost):
+            async for event in changes:
+                for listener in list(self._listeners):
+                    listener(event)
+
+    async def publish(self, event: ServerEvent) -> None:
+        raise NotImplementedError("backends publish, nobody else")
+
+    def subscribe(self, listener: Callable[[ServerEvent], None]) -> Callable[[], None]:
+        def tools(event: LiveEvent) -> None:
+            if event.type == TOOLS_CHANGED and event.id == self._session.spec.id:
+                catalog.forget()  # another process may have kept the change
+                listener(ToolsListChanged())
+
+        def others(message: types.ServerNotification) -> None:
+            if isinstance(message, types.PromptListChangedNotification):
+                listener(PromptsListChanged())
+            elif isinstance(message, types.ResourceListChangedNotification):
+                listener(ResourcesListChanged())
+            elif isinstance(message, types.ResourceUpdatedNotification):
+                listener(ResourceUpdated(str(message.params.uri)))
+
+        ways_out = bus.subscribe(tools), notices.listen(self._session, others)
+        self._listeners.append(listener)
+
+        def leave() -> None:
+            for way_out in ways_out:
+                way_out()
+            self._listeners.remove(listener)
+
+        return leave
+
+
+@asynccontextmanager
+async def changes_of(session: Session, wished: types.SubscriptionFilter, seconds: float) -> AsyncIterator[Heard]:
+    """What the backend tells of itself, asked for in the way its revision has."""
+    client, heard = await session.client(), Heard(session)
+    wanted = [str(uri) for uri in wished.resource_subscriptions or ()]
+    if not listens(client):
+        for uri in wanted:
+            await session.request("resources/subscribe", {"uri": uri}, timeout=seconds)
+        yield heard
+        return
+    has_prompts, has_resources = bool(wished.prompts_list_changed), bool(wished.resources_list_changed)
+    if not (has_prompts or has_resources or wanted):
+        yield heard
+        return
+    async with client.listen(
+        prompts_list_changed=has_prompts, resources_list_changed=has_resources, resource_subscriptions=wanted
+    ) as changes:
+        following = asyncio.create_task(heard.follow(changes))
+        try:
+            yield heard
+        finally:
+            following.cancel()

@@ -1,0 +1,92 @@
+"""What backends notify: a changed tool list is looked at again, everything reaches who listens to that session."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from weakref import WeakKeyDictionary
+
+import mcp.types as types
+from mcp import Client
+from mcp.shared.exceptions import MCPError
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+from devflow.errors import DevFlowError
+from mcpbridge.gateway import discovery
+from mcpbridge.gateway.sessions import Session, pool
+from mcpbridge.threads import run_blocking
+
+logger = logging.getLogger(__name__)
+
+QUIET_SECONDS = 0.5
+"""A backend that announces several changes at once is asked once, this long after the first."""
+
+Listener = Callable[[types.ServerNotification], None]
+
+
+def listens(client: Client) -> bool:
+    """Whether the backend's changes are asked for with one stream, as since 2026-07-28."""
+    return client.protocol_version in MODERN_PROTOCOL_VERSIONS
+
+
+class Notices:
+    """Those who listen to open sessions, in this process."""
+
+    def __init__(self) -> None:
+        self._listeners: WeakKeyDictionary[Session, list[Listener]] = WeakKeyDictionary()
+        self._asking: dict[str, asyncio.Task[None]] = {}
+        self._following: set[asyncio.Task[None]] = set()
+
+    def begin(self, session: Session) -> None:
+        """Follow the tools of a new session: a backend of 2026-07-28 tells only those who ask to be told."""
+        if session.spec.pk is not None:
+            task = asyncio.create_task(self._follow(session))
+            self._following.add(task)
+            task.add_done_callback(self._following.discard)
+
+    async def _follow(self, session: Session) -> None:
+        try:
+            client = await session.client()
+            tools = client.server_capabilities.tools
+            if not listens(client) or tools is None or not tools.list_changed:
+                return
+            async with client.listen(tools_list_changed=True) as changes:
+                async for _ in changes:
+                    self.ask_again(session)
+        except (DevFlowError, MCPError, RuntimeError, TimeoutError) as exc:
+            logger.debug("changes of %s are not followed: %s", session.spec.id, exc)
+
+    def hear(self, session: Session, message: types.ServerNotification) -> None:
+        for listener in list(self._listeners.get(session, ())):
+            listener(message)
+        if isinstance(message, types.ToolListChangedNotification):
+            self.ask_again(session)
+
+    def listen(self, session: Session, listener: Listener) -> Callable[[], None]:
+        """Hear what the backend notifies on this session. Returns the way out."""
+        listeners = self._listeners.setdefault(session, [])
+        listeners.append(listener)
+        return lambda: listeners.remove(listener)
+
+    def is_first(self, session: Session, listener: Listener) -> bool:
+        return next(iter(self._listeners.get(session, ())), None) is listener
+
+    def ask_again(self, session: Session) -> None:
+        """Ask for the tools in this very session soon, and hold back what changed."""
+        spec = session.spec
+        if spec.pk is None or spec.id in self._asking:
+            return
+        task = self._asking[spec.id] = asyncio.create_task(self._ask(session))
+        task.add_done_callback(lambda _: self._asking.pop(spec.id, None))
+
+    @staticmethod
+    async def _ask(session: Session) -> None:
+        await asyncio.sleep(QUIET_SECONDS)
+        try:
+            found = await discovery.ask(session)
+            await run_blocking(discovery.keep, session.spec, found)
+        except DevFlowError as exc:
+            logger.info("the changed tools of %s could not be read: %s", session.spec.id, exc)
+
+
+notices = Notices()
+pool.begun, pool.heard = notices.begin, notices.hear

@@ -1,0 +1,1 @@
+"""Planning: epics, stories, issues, sprints and the words a project uses for them."""
