@@ -11,7 +11,20 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bench import board, documentation, idle, knowledge, processes, retrieval, start, throughput, where, workflow
+from bench import (
+    board,
+    documentation,
+    gateway,
+    idle,
+    knowledge,
+    processes,
+    retrieval,
+    start,
+    taiga,
+    throughput,
+    where,
+    workflow,
+)
 from devflow import throwaway
 
 PAGE = processes.ROOT / "docs" / "benchmarks.md"
@@ -42,7 +55,9 @@ SECTIONS: dict[str, tuple[str, Callable[[Path], str]]] = {
     "throughput": ("A trivial tool through the whole pipeline", throughput.run),
     "where": ("Where one call's time goes", where.run),
     "workflow": ("Tasks: create, claim, board", _workflow),
+    "taiga": ("Lists of the agile tools", taiga.run),
     "board": ("The board in a browser", board.run),
+    "gateway": ("The gateway before another server", gateway.run),
     "idle": ("Idle SSE connections", idle.run),
     "start": ("Start and memory", start.run),
     "retrieval": ("How well search finds", retrieval.run),

@@ -15,6 +15,7 @@ from bench.processes import ROOT, asgi, free_port, migrated, seeded_by, wait_for
 from tests.running import environment, running
 
 SECONDS, ROUNDS, CALLERS = 3.0, 5, (1, 16)
+FAULTS = ("hang", "die", "noise", "flood", "line")
 ARGUMENTS = {"a": 2, "b": 3}
 SERVER = [sys.executable, "-m", "bench.stdio_bare"]
 MCP_PROXY = ROOT / ".tools" / "servers" / "bin" / "mcp-proxy"
@@ -50,9 +51,10 @@ def run(home: Path) -> str:
                 if turn:  # the first turn warms up
                     for name, figure in measured.items():
                         results.setdefault((name, callers), []).append(figure)
+        beside = asyncio.run(_neighbours(port, headers))
         fresh = {name: asyncio.run(_one_by_one(port, headers, name)) for name in ("cold", "warm")}
         spawn = _spawn_seconds(home)
-    return f"{_section(results)}\n\n{_processes(fresh, spawn)}\n\n{_lists(home)}"
+    return f"{_section(results)}\n\n{beside}\n\n{_processes(fresh, spawn)}\n\n{_lists(home)}"
 
 
 def _call(path: str, port: int, tool: str, headers: dict[str, str]) -> bytes:
@@ -103,7 +105,8 @@ async def _direct(home: Path, callers: int, seconds: float) -> Figures:
     began = time.perf_counter()
 
     async def call() -> None:
-        while (start := time.perf_counter()) < began + seconds:
+        while not times or time.perf_counter() < began + seconds:
+            start = time.perf_counter()
             await ask("tools/call", {"name": "add", "arguments": ARGUMENTS})
             times.append(time.perf_counter() - start)
 
@@ -113,6 +116,39 @@ async def _direct(home: Path, callers: int, seconds: float) -> Figures:
     await process.wait()
     await reading
     return figures(times, elapsed)
+
+
+async def _neighbours(port: int, headers: dict[str, str]) -> str:
+    """A healthy backend's calls, alone and while each kind of bad one is called without pause."""
+    body = json.dumps({"intent": "QUERY", "action": "bare.add", "params": ARGUMENTS})
+    healthy = http_request("POST", "/mcp/gateway", port, headers, body)
+    lines = [
+        "A healthy backend (4 callers, gateway requests) while a bad one is called without pause, deadline 1 s:",
+        "",
+        "| beside | p50 ms | p95 ms | x alone (p95) |",
+        "|---|---:|---:|---:|",
+    ]
+    await hammer(port, healthy, callers=4, seconds=1.0, expect=b"5")
+    alone = await hammer(port, healthy, callers=4, seconds=SECONDS, expect=b"5")
+    lines.append(f"| nothing | {alone.p50:.1f} | {alone.p95:.1f} | |")
+    for mode in FAULTS:
+        bad = json.dumps({"intent": "QUERY", "action": f"{mode}.act", "constraints": {"timeout_ms": 1000}})
+        request = http_request("POST", "/mcp/gateway", port, {**headers, "X-Agent-Id": f"bench-{mode}"}, bad)
+        calling = asyncio.create_task(_calling(port, request))
+        await asyncio.sleep(0.5)
+        beside = await hammer(port, healthy, callers=4, seconds=SECONDS, expect=b"5")
+        calling.cancel()
+        lines.append(f"| {mode} | {beside.p50:.1f} | {beside.p95:.1f} | {beside.p95 / alone.p95:.2f} |")
+    return "\n".join(lines)
+
+
+async def _calling(port: int, request: bytes) -> None:
+    client = await Client(port).open()
+    try:
+        while True:
+            await client.send(request)
+    finally:
+        client.close()
 
 
 async def _one_by_one(port: int, headers: dict[str, str], backend: str) -> Figures:

@@ -58,7 +58,7 @@ _FAILURE = {
     "type": "object",
     "properties": {
         "request_id": {"type": ["string", "null"]},
-        "result": {"type": "null"},
+        "result": {"type": ["object", "null"], "description": "Of tools with an envelope of their own: `{ok: false}`."},
         "error": {"type": "string"},
         "detail": {
             "type": "object",

@@ -29,12 +29,14 @@ SHORTEST_SECRET = 6
 class Connection:
     """A client of the SDK, not yet entered; `trouble()` is what is known of why it is no use any more.
 
-    `fault()` is set where this side ended it, for something the backend may not do.
+    `fault()` is set where this side ended it, for something the backend may not do. After `hurry()` its process is not
+    given time to leave by itself.
     """
 
     client: Client
     trouble: Callable[[], str]
     fault: Callable[[], str]
+    hurry: Callable[[], None]
 
 
 @asynccontextmanager
@@ -59,9 +61,11 @@ async def connected(
             def fault() -> str:
                 return child.fault
 
+            hurry = child.hurry
+
         else:
             http = _Http(spec)
-            trouble, fault = http.trouble, http.fault
+            trouble, fault, hurry = http.trouble, http.fault, _nothing
             if spec.transport == "http":
                 client = await stack.enter_async_context(http.client(spec.filled_headers()))
                 transport = streamable_http_client(spec.url, http_client=client, max_sse_event_size=MAX_LINE)
@@ -77,7 +81,12 @@ async def connected(
             ),
             trouble,
             fault,
+            hurry,
         )
+
+
+def _nothing() -> None:
+    return None
 
 
 def wrapped(spec: BackendSpec) -> BackendSpec:

@@ -218,6 +218,11 @@ class Session:
                 pass
             return  # whatever it answered, it answered
 
+    def hurry(self) -> None:
+        """Its process need not be given time to leave by itself."""
+        if self._connection is not None:
+            self._connection.hurry()
+
     def close_soon(self) -> None:
         self._closing.set()
 

@@ -13,7 +13,7 @@ END_SECONDS = 0.5
 
 
 @asynccontextmanager
-async def fresh(spec: BackendSpec, root: str | None) -> AsyncIterator[Session]:
+async def fresh(spec: BackendSpec, root: str | None, *, is_change: bool) -> AsyncIterator[Session]:
     """A session in a process of its own, ended on the way out. A spare that cannot be opened is replaced once."""
     session = pool.spare(spec, root) or Session(spec, root, kind="call")
     try:
@@ -30,6 +30,8 @@ async def fresh(spec: BackendSpec, root: str | None) -> AsyncIterator[Session]:
         pool.discard(session)
         raise
     else:
+        if not is_change:
+            session.hurry()
         await asyncio.wait({pool.discard(session)}, timeout=END_SECONDS)
     finally:
         pool.refill(spec, root)

@@ -53,6 +53,7 @@ class Child:
         self.child_id = child_id
         self.last_words = b""
         self.fault = ""
+        self._is_hurried = False
         self._transport = transport
         self._end: asyncio.Task[None] | None = None
         self._listening = asyncio.create_task(self._listen_to_errors())
@@ -77,6 +78,10 @@ class Child:
         ]
         return " ".join(part for part in parts if part)
 
+    def hurry(self) -> None:
+        """Do not wait for it to leave by itself: it changed nothing, so it has nothing to finish."""
+        self._is_hurried = True
+
     def end(self) -> "asyncio.Task[None]":
         """Close its input, TERM and then KILL its group and whatever carries its mark. May be called again."""
         if self._end is None:
@@ -89,7 +94,7 @@ class Child:
         try:
             if self.process.stdin is not None:
                 self.process.stdin.close()
-            if not self.fault and await self._is_gone(LEAVE_SECONDS):
+            if not self.fault and not self._is_hurried and await self._is_gone(LEAVE_SECONDS):
                 return
             self._signal(signal.SIGTERM)
             await self._is_gone(TERM_SECONDS)

@@ -20,7 +20,7 @@ async def placed(work: "Work") -> AsyncIterator[Conversation]:
         if work.spec.transport == "agent_cli":
             yield agent_cli.AgentRun(work.spec, work.root)
         elif work.isolation == "subprocess":
-            async with isolate.fresh(work.spec, work.root) as session:
+            async with isolate.fresh(work.spec, work.root, is_change=work.is_change) as session:
                 yield session
         else:
             session = await _open_session(work)

@@ -64,15 +64,15 @@ class World:
         self.related: list[Json] = []
         self.logs: dict[tuple[str, int], list[Json]] = {}
         self.now = START
-        self._counts: dict[str, int] = {"userstory-statuses": 1, "epic-statuses": 5}
+        self.counts: dict[str, int] = {"userstory-statuses": 1, "epic-statuses": 5}
         self._refs: dict[int, int] = {}
         self.user("admin", "123123", id=5, name="Administrator")
-        self._counts["projects"] = 0
+        self.counts["projects"] = 0
         self.project({"name": "Recorded", "description": "A recorded project"}, is_bare=True)
 
     def _next(self, table: str) -> int:
-        self._counts[table] = self._counts.get(table, 0) + 1
-        return self._counts[table]
+        self.counts[table] = self.counts.get(table, 0) + 1
+        return self.counts[table]
 
     def tick(self) -> str:
         self.now += timedelta(milliseconds=250)
