@@ -188,6 +188,7 @@ def caller_for(
         client=client,
         transport=transport,
         project_slug=project,
+        project_root=headers.get("x-project-root") or None,
         rate_per_minute=identity.rate_per_minute,
         toolsets=identity.toolsets,
         exposed=exposed or exposure_for(identity, query),

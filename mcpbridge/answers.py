@@ -28,7 +28,8 @@ def request_hash(tool: str, arguments: Mapping[str, Any], *, project: str, agent
 def fingerprint(tool: str, arguments: Mapping[str, Any], caller: Caller) -> str:
     """What must be the same for a call to count as a repeat of an earlier one."""
     agent = caller.agent_name if caller.is_named else ""
-    return request_hash(tool, arguments, project=caller.project_slug or "", agent=agent)
+    place = " ".join(filter(None, (caller.project_slug, caller.project_root)))
+    return request_hash(tool, arguments, project=place, agent=agent)
 
 
 def checked_key(key: object) -> str:

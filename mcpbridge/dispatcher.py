@@ -304,7 +304,12 @@ def _run_outside(at_work: _Call, tool: Tool, values: dict[str, Any]) -> dict[str
             earlier: dict[str, Any] = kept["value"]
             return earlier
     caller.facts["is_change"] = is_write
-    value = tool.published(tool.run(caller, **values))
+    try:
+        value = tool.published(tool.run(caller, **values))
+    except DevFlowError as exc:
+        if is_write and key is not None and "written" not in exc.details:  # else nobody knows whether it was
+            answers.release(caller.scope.key_id, key)
+        raise
     if is_write and key is not None:
         answers.store(caller.scope.key_id, key, {"value": value})
     _look_for_mail(at_work)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from django.contrib.auth import get_user_model
 from django.db.models import Q, QuerySet
 from django.utils import timezone
 
@@ -38,6 +39,15 @@ def person(user: Any) -> Issuer:
     """A logged-in person: a superuser passes on everything, others all but `admin`."""
     given = frozenset(SCOPES) if user.is_superuser else frozenset(SCOPES) - {Scope.ADMIN.value}
     return Issuer(KeyScope(key_id=0, user_id=user.pk), given)
+
+
+def administers(scope: KeyScope, scopes: Collection[Scope]) -> bool:
+    """Whether a key may manage backends, which run commands on this server (blocks): it has the scope `admin`, is
+    bound to no project, and its owner, if it has one, is a superuser."""
+    if Scope.ADMIN not in scopes or scope.project_id is not None:
+        return False
+    owner = scope.user_id
+    return owner is None or get_user_model().objects.filter(pk=owner, is_superuser=True, is_active=True).exists()
 
 
 def projects_of(issuer: Issuer) -> list[ProjectRef]:

@@ -159,6 +159,8 @@ class Caller:
     client: str = ""
     transport: str = "rest"
     project_slug: str | None = None
+    project_root: str | None = None
+    """The directory of the server that backends work in, where the call itself names none."""
     rate_per_minute: int | None = None
     toolsets: frozenset[str] = frozenset()
     exposed: Exposed = Exposed()

@@ -167,6 +167,13 @@ def _backend(options: argparse.Namespace) -> int:
     return backends.run(options)
 
 
+def _taiga(options: argparse.Namespace) -> int:
+    setup()
+    from devflow.cli import taiga
+
+    return taiga.run(options)
+
+
 def _positive(text: str) -> int:
     if (number := int(text)) < 1:
         raise ValueError(text)
@@ -248,9 +255,10 @@ def parser() -> argparse.ArgumentParser:
     bring_in.add_argument("--slug", help="another than the one in the file")
     bring_in.add_argument("--check", action="store_true", help="say what would come of it, and write nothing")
 
-    from devflow.cli import backends
+    from devflow.cli import backends, taiga
 
     backends.register(add("backend", _backend, "Register other MCP servers behind the gateway, test and remove them."))
+    taiga.register(add("taiga", _taiga, "Have a project worked on in a real Taiga."))
 
     backup = add("backup", _backup, "Write database, uploads and secret key to one file, while serving goes on.")
     backup.add_argument("path", metavar="PATH", help="a .tar.gz to make")

@@ -81,7 +81,7 @@ def add_methods(server: Server[Any], caller_of: CallerOf, *, stateful: bool) -> 
             session.is_open = True
             return answer
         try:
-            session.initialize(ctx.params, caller_of(ctx))
+            await session.initialize(ctx.params, caller_of(ctx))
         except RpcError as exc:
             raise _as_mcp(exc) from None
         try:

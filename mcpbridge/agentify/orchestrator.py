@@ -151,6 +151,7 @@ async def confirm(caller: Caller, plan_id: str, *, signature: str = "") -> dict[
     plans.check_signature(plan, signature)
     plans.verify(plan, action)
     spec = None if owner == OWN else snapshot.backend(owner)
+    caller = caller.with_changes(project_root=None)  # the plan says where, whoever confirms it
     if plan.project is not None and caller.scope.project_id is None:
         caller = caller.with_changes(project_slug=plan.project.slug)
     await run_blocking(plans.take, plan, by=caller.client if caller.transport == PAGE else caller.agent_name)

@@ -108,6 +108,7 @@ def _requested(query: str, caller: Caller, snapshot: Snapshot) -> Choice | None:
         return None
     request = protocol.parse(body)
     action = own_action(request.action, caller, snapshot) or snapshot.resolve(request.action)
+    request = request.model_copy(update={"params": protocol.unnested(request.params, action.input_schema)})
     return Choice(action, request.params, "exact", [action.full_name], intent=request.intent, request=request)
 
 

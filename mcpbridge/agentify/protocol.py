@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic_core import to_json
 
 from devflow.errors import ERROR_TABLE, DevFlowError, ErrorCode
-from mcpbridge import audit, dispatcher
+from mcpbridge import audit, dispatcher, keys
 from mcpbridge.agentify import realms
 from mcpbridge.agentify.llm import ModelFaultError, without_keys
 from mcpbridge.agentify.realms import Realm
@@ -25,7 +25,8 @@ from mcpbridge.gateway.sessions import pool
 from mcpbridge.gateway.specs import BackendSpec
 from mcpbridge.models.gateway import BACKEND_ID
 from mcpbridge.payload import bounded
-from mcpbridge.tooling import Caller, Effect, Scope
+from mcpbridge.threads import run_blocking
+from mcpbridge.tooling import Caller, Effect
 
 INITIALIZE, SHUTDOWN, EXIT = "initialize", "shutdown", "exit"
 ORCHESTRATE, CONFIRM = "agentify/orchestrateTask", "agentify/confirmPlan"
@@ -160,19 +161,20 @@ class Session:
         self.realm = Realm()
         self.is_open = False
 
-    def initialize(self, params: object, caller: Caller, *, fallback_key: str = "") -> Options:
+    async def initialize(self, params: object, caller: Caller, *, fallback_key: str = "") -> Options:
         """Open the session and begin to start its backends. Raises `RpcError`."""
         if self.is_open:
             raise RpcError(INVALID_REQUEST, "initialize was sent before; it opens a session once.")
         options, started = options_in(params), time.perf_counter()
         brought, error = options.backends, None
-        if brought and not (self._is_of_this_machine or Scope.ADMIN in caller.scopes):
+        may_bring = self._is_of_this_machine or not brought
+        if not (may_bring or await run_blocking(keys.administers, caller.scope, caller.scopes)):
             error = DevFlowError(ErrorCode.FORBIDDEN, "Backends, which are commands, come from administrators only.")
         if brought:
             told = {"backends": [{"id": item.id, "command": item.command} for item in brought]}
             audit.note("agentify/initialize", caller, started=started, arguments=told, error=error)
         if error is not None:
-            reasons = {"initializationOptions.backends": "needs a key with the scope admin"}
+            reasons = {"initializationOptions.backends": "needs a key with the scope admin, bound to no project"}
             raise RpcError(INVALID_PARAMS, f"initializationOptions.backends: {error.message}", {"details": reasons})
         roots = ("/",) if self._is_of_this_machine else ()
         specs = {item.id: item.spec(roots) for item in brought}

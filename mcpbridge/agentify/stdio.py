@@ -199,7 +199,7 @@ class Server:
 
     async def _initialize(self, params: Any) -> dict[str, Any]:
         fallback = os.environ.get("OPENAI_API_KEY", "") if not config.current().llm.base_url else ""
-        options = self._session.initialize(params, self._caller(), fallback_key=fallback)
+        options = await self._session.initialize(params, self._caller(), fallback_key=fallback)
         await self._apply(options)
         result: dict[str, Any] = {"capabilities": {}, "serverInfo": {"name": "devflow", "version": __version__}}
         asked = params.get("protocolVersion") if isinstance(params, Mapping) else None

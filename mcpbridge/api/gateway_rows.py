@@ -7,7 +7,6 @@ what is secret (values of `env` and `headers`) to nobody.
 from typing import Any
 
 import django_filters
-from django.contrib.auth import get_user_model
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 from rest_framework.request import Request
@@ -16,22 +15,18 @@ from devflow import actors
 from devflow.actors import Actor
 from devflow.errors import forbidden
 from devflow.rest import Exact, Json, Text
+from mcpbridge import keys
 from mcpbridge.gateway import backends
 from mcpbridge.models import Action, Backend, CompositeTool, EffectChoice, IntentChoice, Isolation, Plan, Transport
 from mcpbridge.models.gateway import BACKEND_ID
-from mcpbridge.tooling import Scope
 
 
 def administers(request: Request) -> bool:
-    """Whether somebody may manage backends, which run commands on this server: a superuser, or a key with the scope
-    `admin` that is bound to no project and whose owner (if it has one) is a superuser."""
+    """Whether somebody may manage backends: a superuser, or a key that `keys.administers`."""
     identity: Any = request.auth
     if identity is None:
         return bool(request.user.is_superuser)
-    if Scope.ADMIN not in identity.scopes or identity.scope.project_id is not None:
-        return False
-    owner = identity.scope.user_id
-    return owner is None or get_user_model().objects.filter(pk=owner, is_superuser=True, is_active=True).exists()
+    return keys.administers(identity.scope, identity.scopes)
 
 
 def require_administrator(request: Request) -> Actor:

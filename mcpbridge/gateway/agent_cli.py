@@ -19,11 +19,11 @@ from mcp.shared.dispatcher import ProgressFnT
 
 from devflow.errors import DevFlowError, ErrorCode, invalid
 from mcpbridge.gateway import ledger, processes
-from mcpbridge.gateway.connecting import secrets_of, struck_out, wrapped
+from mcpbridge.gateway.connecting import wrapped
 from mcpbridge.gateway.faults import out_of_time
 from mcpbridge.gateway.marks import new_mark
 from mcpbridge.gateway.processes import CHUNK, MAX_LINE, Child
-from mcpbridge.gateway.specs import BackendSpec
+from mcpbridge.gateway.specs import BackendSpec, struck_out
 
 MAX_PROMPT = 100_000
 """Bytes: the kernel takes no argument of more than 128 KiB."""
@@ -70,14 +70,15 @@ class AgentRun:
     async def _run(self, tool: str, arguments: Mapping[str, Any]) -> str:
         spec, server = self._spec, wrapped(self._spec)
         prompt = prompt_for(server, tool, arguments, self._root)
-        secrets = [*secrets_of(spec), *secrets_of(server)]
+        secrets = sorted({*spec.secrets, *server.secrets}, key=len, reverse=True)
         async with _config_file(spec, server) as config:
             filled = [arg.replace("{config}", str(config)).replace("{prompt}", prompt) for arg in spec.args]
             command = replace(spec, args=tuple(filled))
             async with processes.started(command, self._root or str(config.parent), kind="agent_cli") as child:
+                child.secrets = secrets
                 text = await _output(spec, child)
         if child.process.returncode != 0 and not text.strip():
-            raise _failed(spec.id, struck_out(child.trouble, secrets) or "It printed nothing.")
+            raise _failed(spec.id, child.trouble or "It printed nothing.")
         return struck_out(text, secrets)
 
 

@@ -4,7 +4,8 @@ import ast
 import asyncio
 import json
 import re
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -12,14 +13,22 @@ from devflow.errors import DevFlowError, ErrorCode
 from mcpbridge.gateway.specs import ActionSpec
 
 CHECK_SECONDS = 10.0
+LEAST_SECONDS = 0.5
+MAX_PARSED_HERE = 16 * 1024
+"""Characters: Python's parser lets nothing else run, so more is parsed in a process of its own."""
+_PARSE = ("-I", "-S", "-W", "ignore", "-c", "import ast, sys; ast.parse(sys.stdin.buffer.read())")
 _FENCE = re.compile(r"\A\s*```[\w+-]*[ \t]*\n(.*?)\n?```\s*\Z", re.DOTALL)
 _HUNK = re.compile(r"^@@ -\d+(,\d+)? \+\d+(,\d+)? @@", re.MULTILINE)
 
 
 async def shaped(
-    wire: Mapping[str, Any], artifact: str, *, root: str | None, source: ActionSpec
+    wire: Mapping[str, Any], artifact: str, *, root: str | None, source: ActionSpec, seconds: float = CHECK_SECONDS
 ) -> tuple[dict[str, Any], str]:
-    """The result's data and the artifact's type. Raises `invalid_input` for a result that is not what was asked."""
+    """The result's data and the artifact's type, looked at for `seconds`, at least a half and at most ten.
+
+    Raises `invalid_input` for a result that is not what was asked.
+    """
+    seconds = min(max(seconds, LEAST_SECONDS), CHECK_SECONDS)
     if artifact == "JSON":
         return as_object(wire), "JSON"
     if artifact == "BINARY":
@@ -28,11 +37,11 @@ async def shaped(
     if artifact == "TEXT":
         return {"text": text}, "TEXT"
     if artifact == "PATCH":
-        await _check_patch(text, root, source)
+        await _check_patch(text, root, source, seconds)
         return {"patch": text}, "PATCH"
     code = match[1] if (match := _FENCE.match(text)) else text
     if artifact == "CODE_PY":
-        _check_python(code, source)
+        await _check_python(code, source, seconds)
     else:
         await asyncio.to_thread(_check_typescript, code, source)
     return {"code": code}, artifact
@@ -89,7 +98,12 @@ def _binary(wire: Mapping[str, Any], source: ActionSpec) -> dict[str, Any]:
     raise _wrong(source, "it has no image, audio or binary resource.")
 
 
-def _check_python(code: str, source: ActionSpec) -> None:
+async def _check_python(code: str, source: ActionSpec, seconds: float) -> None:
+    if len(code) > MAX_PARSED_HERE:
+        failed, complaint = await _told((sys.executable, *_PARSE), code, None, seconds, source)
+        if failed:
+            raise _wrong(source, f"it is no Python ({complaint.rpartition(chr(10))[2][:300]}).")
+        return
     try:
         ast.parse(code)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as exc:
@@ -112,25 +126,36 @@ def _check_typescript(code: str, source: ActionSpec) -> None:
         raise _wrong(source, "it is no TypeScript.")
 
 
-async def _check_patch(text: str, root: str | None, source: ActionSpec) -> None:
-    """Must be a unified diff and, where a directory is given, apply there cleanly."""
-    if not _HUNK.search(text) and "GIT binary patch" not in text:
-        raise _wrong(source, "it is no unified diff.")
-    if root is None:
-        return
+async def _told(
+    command: Sequence[str], text: str, root: str | None, seconds: float, source: ActionSpec
+) -> tuple[bool, str]:
+    """Whether a program that is given a text fails, and what it says of it."""
     process = await asyncio.create_subprocess_exec(
-        *("git", "apply", "--check", "-"),
+        *command,
         cwd=root,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.PIPE,
     )
     try:
-        async with asyncio.timeout(CHECK_SECONDS):
-            _, complaint = await process.communicate(text.encode() if text.endswith("\n") else f"{text}\n".encode())
+        async with asyncio.timeout(seconds):
+            _, complaint = await process.communicate(text.encode(errors="replace"))
     except TimeoutError:
-        process.kill()
-        await process.wait()
-        raise _wrong(source, "whether it applies could not be found out in time.") from None
-    if process.returncode:
-        raise _wrong(source, f"it does not apply cleanly ({complaint.decode(errors='replace').strip()[:500]}).")
+        raise _wrong(source, "whether it is could not be found out in time.") from None
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    return bool(process.returncode), complaint.decode(errors="replace").strip()
+
+
+async def _check_patch(text: str, root: str | None, source: ActionSpec, seconds: float) -> None:
+    """Must be a unified diff and, where a directory is given, apply there cleanly."""
+    if not _HUNK.search(text) and "GIT binary patch" not in text:
+        raise _wrong(source, "it is no unified diff.")
+    if root is None:
+        return
+    whole = text if text.endswith("\n") else f"{text}\n"
+    failed, complaint = await _told(("git", "apply", "--check", "-"), whole, root, seconds, source)
+    if failed:
+        raise _wrong(source, f"it does not apply cleanly ({complaint[:500]}).")

@@ -11,7 +11,7 @@ import random
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from devflow import ports
@@ -28,11 +28,11 @@ from mcpbridge.gateway.running import placed
 from mcpbridge.gateway.sessions import pool
 from mcpbridge.gateway.specs import ActionSpec, BackendSpec
 from mcpbridge.threads import run_blocking
-from mcpbridge.tooling import SCOPE_FOR, Caller, Effect
+from mcpbridge.tooling import SCOPE_FOR, Caller, Effect, Intent
 
 BACKOFF_SECONDS = 0.1
-OWN = "devflow"
-"""The name DevFlow's own tools answer to here."""
+FAIR_MS = 10_000
+"""Who gives a call this long, or as long as it usually has, may tell by its end that the backend fails."""
 
 
 def callable_by(caller: Caller, snapshot: Snapshot) -> list[ActionSpec]:
@@ -61,6 +61,9 @@ class Work:
     isolation: str = "agent"
     root: str | None = None
     timeout: float = 30.0
+    is_hurried: bool = False
+    """Whether the client gave it less time than it usually has."""
+    has_place: bool = False
     is_sent: bool = False
     impact: dict[str, Any] = field(default_factory=dict)
 
@@ -85,6 +88,7 @@ async def execute(caller: Caller, request: GatewayRequest) -> dict[str, Any]:
     if (tool := own.tool_called(request.action, caller, snapshot)) is not None:
         return await own.execute(caller, request, tool)
     action = snapshot.resolve(request.action)
+    request = request.model_copy(update={"params": unnested(request.params, action.input_schema)})
     return await run(caller, request, snapshot.backend(action.backend), action)
 
 
@@ -94,7 +98,9 @@ async def run(caller: Caller, request: GatewayRequest, spec: BackendSpec, action
     wire, look = await perform(work)
     caller.facts["wire"] = wire
     with work.step("artifact"):
-        data, artifact = await shaped(wire, request.artifact or action.artifact, root=work.root, source=action)
+        left = work.timeout - (time.perf_counter() - work.started)
+        wanted = request.artifact or action.artifact
+        data, artifact = await shaped(wire, wanted, root=work.root, source=action, seconds=left)
         data = await large.fitting_data(caller, data)
     return {
         "ok": True,
@@ -125,15 +131,14 @@ def admitted(caller: Caller, request: GatewayRequest, spec: BackendSpec, action:
     refuse_unusable(action)
     if spec.problem:
         raise unavailable(spec.id, spec.problem)
-    _refuse_understatement(request, action)
+    refuse_understatement(request, action.full_name, action.intent, action.effect)
     if not caller.allows(action.effect):
         raise forbidden(
             f"This key may not call {action.full_name}: it needs the scope `{SCOPE_FOR[action.effect]}`.",
             suggestion="Ask for a key with that scope, or leave the change to somebody who has one.",
         )
-    params = unnested(request.params, action.input_schema)
     try:
-        params = action.check(params)
+        params = action.check(request.params)
     except DevFlowError as exc:
         example = {**request.as_json(), "action": action.full_name, "params": example_of(action.input_schema)}
         raise DevFlowError(exc.code, exc.message, details=exc.details, suggestion=corrected_call(example)) from None
@@ -141,36 +146,39 @@ def admitted(caller: Caller, request: GatewayRequest, spec: BackendSpec, action:
     isolation = wished if spec.is_process else "agent"
     if spec.transport == "agent_cli":
         isolation = "subprocess"  # each call is a command of its own
-    ms = policy.timeout_ms(request.intent, isolation, wished=request.constraints.timeout_ms, of_backend=spec.timeouts)
+    wished_ms = request.constraints.timeout_ms
+    ms = policy.timeout_ms(request.intent, isolation, wished=wished_ms, of_backend=spec.timeouts)
+    usual_ms = policy.timeout_ms(request.intent, isolation, wished=None, of_backend=spec.timeouts)
+    root = spec.root(request.context.project_root or caller.project_root)
+    context = request.context.model_copy(update={"project_root": root})
     return Work(
         caller=caller,
-        request=request.model_copy(update={"params": params}),
+        request=request.model_copy(update={"params": params, "context": context}),
         spec=spec,
         action=action,
         isolation=isolation,
-        root=spec.root(request.context.project_root),
+        root=root,
         timeout=ms / 1000,
+        is_hurried=ms < min(usual_ms, FAIR_MS),
     )
 
 
-def _refuse_understatement(request: GatewayRequest, action: ActionSpec) -> None:
+def refuse_understatement(request: GatewayRequest, name: str, intent: Intent, effect: Effect) -> None:
     """Neither the declared effect nor the declared intent may be weaker than the catalog's."""
-    effect_is_weak = policy.is_weaker(request.declared_effect, action.effect)
-    if not effect_is_weak and not policy.intent_is_weaker(request.intent, action.intent):
+    if not policy.is_weaker(request.declared_effect, effect) and not policy.intent_is_weaker(request.intent, intent):
         return
+    fits = policy.DEFAULT_EFFECT[intent] == effect
     right = {
         **request.as_json(),
-        "intent": action.intent.value
-        if policy.DEFAULT_EFFECT[action.intent] == action.effect
-        else policy.intent_for(action.effect).value,
-        "action": action.full_name,
-        "effect": action.effect.value,
+        "intent": (intent if fits else policy.intent_for(effect)).value,
+        "action": name,
+        "effect": effect.value,
     }
     raise DevFlowError(
         ErrorCode.FORBIDDEN,
-        f"{action.full_name} is {action.intent.value} with the effect {action.effect.value}; the request declares "
+        f"{name} is {intent.value} with the effect {effect.value}; the request declares "
         f"{request.intent.value} with {request.declared_effect.value}.",
-        details={"intent": action.intent.value, "effect": action.effect.value},
+        details={"intent": intent.value, "effect": effect.value},
         suggestion=corrected_call(right),
     )
 
@@ -183,12 +191,12 @@ async def perform(work: Work) -> tuple[dict[str, Any], Look | None]:
             async with Gated(work):
                 return await _tried(work)
     except TimeoutError:
-        pool.breaker(work.spec).note(ok=False)
+        _note_failure(work)
         raise out_of_time(work.action.full_name, work.timeout) from None
 
 
 async def _tried(work: Work) -> tuple[dict[str, Any], Look | None]:
-    """Try, and again after faults as often as asked: reads, or what has an idempotency key and was never sent."""
+    """Try, and again after faults as often as asked: reads, and changes that were never sent."""
     left, is_replaced = work.request.constraints.retry_count, False
     while True:
         try:
@@ -221,12 +229,18 @@ async def _once(work: Work) -> tuple[dict[str, Any], Look | None]:
         look = await _compared(work, before)
     except DevFlowError as exc:
         if exc.code in (ErrorCode.UNAVAILABLE, ErrorCode.TIMEOUT):
-            breaker.note(ok=False)
+            _note_failure(work, is_timeout=exc.code is ErrorCode.TIMEOUT)
         raise
     breaker.note(ok=True)
     if wire.get("isError"):
         raise ToolFailedError(work.action.full_name, _text_of(wire), wire)
     return wire, look
+
+
+def _note_failure(work: Work, *, is_timeout: bool = True) -> None:
+    """Tell the breaker. Waiting for a place, or a deadline that the client cut short, says nothing of the backend."""
+    if not is_timeout or (work.has_place and not work.is_hurried):
+        pool.breaker(work.spec).note(ok=False)
 
 
 async def _compared(work: Work, before: Look | None) -> Look | None:
@@ -262,6 +276,14 @@ async def _call(work: Work, session: Conversation) -> dict[str, Any]:
     )
 
 
+async def _ask(work: Work, session: Conversation, action: str, params: Mapping[str, Any]) -> dict[str, Any]:
+    """Call another action of the backend for this call's sake. Raises `forbidden` for one that is held back."""
+    known = catalog.known.actions.get((work.spec.id, action))
+    if known is not None:
+        refuse_unusable(replace(known, is_enabled=True))  # it may be switched off for callers
+    return await session.request("tools/call", {"name": action, "arguments": params}, timeout=work.timeout)
+
+
 async def _activated(work: Work, session: Conversation) -> None:
     """Call the backend's activation once in a session, such as Serena's `activate_project`."""
     activation = work.spec.activation
@@ -274,9 +296,7 @@ async def _activated(work: Work, session: Conversation) -> None:
         if params is None:
             return  # it needs a project root, and this call has none
         with work.step("activate"):
-            answer = await session.request(
-                "tools/call", {"name": activation["action"], "arguments": params}, timeout=work.timeout
-            )
+            answer = await _ask(work, session, activation["action"], params)
         if answer.get("isError"):
             raise unavailable(work.spec.id, f"{activation['action']} failed: {_text_of(answer)[:500]}")
         session.is_activated = True
@@ -289,9 +309,7 @@ async def _validated(work: Work, session: Conversation) -> None:
     own = work.request.params
     if (lookup := work.action.lookup) and (params := filled(lookup.get("params") or {}, own)) is not None:
         with work.step("pre-validation"):
-            found = await session.request(
-                "tools/call", {"name": lookup["action"], "arguments": params}, timeout=work.timeout
-            )
+            found = await _ask(work, session, lookup["action"], params)
         if found.get("isError") or count_of(found) == 0:
             raise DevFlowError(
                 ErrorCode.NOT_FOUND,
@@ -301,9 +319,7 @@ async def _validated(work: Work, session: Conversation) -> None:
             )
     if (references := work.action.references) and (params := filled(references.get("params") or {}, own)) is not None:
         with work.step("impact"):
-            found = await session.request(
-                "tools/call", {"name": references["action"], "arguments": params}, timeout=work.timeout
-            )
+            found = await _ask(work, session, references["action"], params)
         count = 0 if found.get("isError") else count_of(found)
         work.impact = {"references": count, "by": references["action"]}
         limit = references.get("limit")

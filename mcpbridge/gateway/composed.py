@@ -16,9 +16,10 @@ from pydantic import TypeAdapter
 
 from devflow.errors import DevFlowError, ErrorCode, invalid
 from mcpbridge import ratelimit
-from mcpbridge.gateway import large, policy
+from mcpbridge.gateway import large, own, policy
 from mcpbridge.gateway.catalog import Snapshot, catalog, load, refuse_unusable
-from mcpbridge.gateway.composites import COMPOSITE, INPUT, PLACEHOLDER, check_arguments, validator_of
+from mcpbridge.gateway.composites import COMPOSITE, INPUT, PLACEHOLDER, check_arguments
+from mcpbridge.gateway.specs import validator_of
 from mcpbridge.models import CompositeTool
 from mcpbridge.registry import CALL_TOOL, GATEWAY_EXECUTE, SEARCH_TOOLS, registry
 from mcpbridge.threads import run_blocking
@@ -172,8 +173,7 @@ async def _run_step(caller: Caller, step: Step, params: dict[str, Any]) -> Any:
     else:
         request = {"intent": step.intent.value, "effect": step.effect.value, "action": step.action, "params": params}
         outcome = await dispatcher.call(GATEWAY_EXECUTE, request, caller, prepaid=True)
-    is_done = outcome.error is None and step.effect is not Effect.READ_ONLY
-    if is_done or outcome.facts.get("is_sent"):
+    if own.may_have_happened(outcome, step.effect):
         caller.facts["is_sent"] = True  # something may have happened: the call's idempotency key stays taken
     if outcome.error is not None:
         raise outcome.error

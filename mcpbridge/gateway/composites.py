@@ -8,13 +8,12 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import jsonschema_rs
 from django.db import transaction
 from django.utils import timezone
 
 from devflow.errors import DevFlowError, invalid, not_found
 from mcpbridge.gateway import catalog
-from mcpbridge.gateway.specs import schema_fault
+from mcpbridge.gateway.specs import misfits, schema_fault
 from mcpbridge.models import CompositeTool
 from mcpbridge.models.gateway import TOOL_NAME
 from mcpbridge.registry import CALL_TOOL, GATEWAY_EXECUTE, SEARCH_TOOLS, registry
@@ -22,7 +21,6 @@ from mcpbridge.registry import CALL_TOOL, GATEWAY_EXECUTE, SEARCH_TOOLS, registr
 MAX_STEPS = 20
 MAX_DESCRIPTION = 4000
 MAX_VERSIONS = 1000
-MAX_REASONS = 10
 INPUT = "input"
 """What a placeholder calls the arguments of the call."""
 
@@ -104,6 +102,8 @@ def _as_object(schema: Any) -> Any:
 def _faults(name: Any, description: Any, schema: Any, steps: Any) -> Iterator[tuple[str, str]]:
     if not isinstance(name, str) or not re.fullmatch(TOOL_NAME, name):
         yield "name", "lower case letters, digits and _, at most 48, a letter first"
+    elif "__" in name:
+        yield "name", "must not have __: tools of backends are named so"
     elif _VERSIONED.search(name):
         yield "name", "must not end in _v and a number: versions are named so"
     elif (taken := registry.find(name)) is not None and not is_composite(taken.name):
@@ -206,18 +206,8 @@ def is_composite(name: str) -> bool:
     return found is not None and found.backend == COMPOSITE
 
 
-def validator_of(schema: Mapping[str, Any]) -> Any:
-    return jsonschema_rs.validator_for(dict(schema), offline=True)
-
-
 def check_arguments(validator: Any, given: Mapping[str, Any]) -> None:
     """Raises `invalid_input` naming each argument the schema refuses."""
-    reasons: dict[str, str] = {}
-    for error in validator.iter_errors(dict(given)):
-        where = ".".join(str(part) for part in error.instance_path) or "arguments"
-        reasons.setdefault(where, error.message[:300])
-        if len(reasons) == MAX_REASONS:
-            break
-    if reasons:
+    if reasons := misfits(validator, dict(given), "arguments"):
         first, reason = next(iter(reasons.items()))
         raise invalid(f"{first}: {reason}", **reasons)

@@ -1,6 +1,6 @@
 """How a backend is reached: a process, Streamable HTTP or SSE, with the same bounds and the same words for trouble."""
 
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,11 +18,10 @@ from mcpbridge.gateway import processes
 from mcpbridge.gateway.faults import unavailable
 from mcpbridge.gateway.policy import MAX_TIMEOUT_MS
 from mcpbridge.gateway.processes import MAX_LINE
-from mcpbridge.gateway.specs import BackendSpec
+from mcpbridge.gateway.specs import BackendSpec, struck_out
 
 CONNECT_SECONDS = 30.0
 READ_SECONDS = MAX_TIMEOUT_MS / 1000 + 30
-SHORTEST_SECRET = 6
 
 
 @dataclass(frozen=True)
@@ -49,14 +48,13 @@ async def connected(
     """
     if spec.transport == "agent_cli":
         spec = wrapped(spec)
-    secrets = secrets_of(spec)
     async with AsyncExitStack() as stack:
         if spec.transport == "stdio":
             child = await stack.enter_async_context(processes.started(spec, root, kind=kind))
             transport: Any = processes.streams(child)
 
             def trouble() -> str:
-                return struck_out(child.trouble, secrets)
+                return child.trouble
 
             def fault() -> str:
                 return child.fault
@@ -97,18 +95,6 @@ def wrapped(spec: BackendSpec) -> BackendSpec:
     if found is None or found.transport == "agent_cli":
         raise unavailable(spec.id, f"it wraps the backend {spec.wraps or '(none)'}, which is not here or not enabled.")
     return replace(found, id=spec.id, pk=spec.pk)
-
-
-def secrets_of(spec: BackendSpec) -> list[str]:
-    """Values that must not be repeated in an error. Raises `unavailable`, as filling them in does."""
-    filled = [*(spec.environment()[name] for name in spec.env), *spec.filled_headers().values()]
-    return [value for value in filled if len(value) >= SHORTEST_SECRET]
-
-
-def struck_out(text: str, secrets: Iterable[str]) -> str:
-    for secret in secrets:
-        text = text.replace(secret, "…")
-    return text
 
 
 class _Http:
@@ -227,6 +213,7 @@ def why(exc: BaseException, spec: BackendSpec, trouble: str, *, seconds: float) 
     elif isinstance(exc, httpx2.ConnectError):
         text = "nothing accepts connections at its address."
     else:
-        text = str(exc).replace(spec.url, "its url") if spec.url else str(exc)
+        text = struck_out(str(exc), wrapped(spec).secrets if spec.wraps else spec.secrets)
+        text = text.replace(spec.url, "its url") if spec.url else text
         text = f"{text[:300] or type(exc).__name__}."
     return f"{text} {trouble}".strip()

@@ -145,6 +145,8 @@ class Session:
         Raises `timeout`, `LostError`, `BackendFaultError` for the backend's own error. Cancelling tells the backend.
         """
         client = await self.client()
+        if self.is_over:
+            raise LostError(self.spec.id, self._trouble)
         with self.in_use():
             # A task of its own, so that whoever gives up need not wait until the backend was told.
             sending: asyncio.Task[dict[str, Any]] = asyncio.create_task(

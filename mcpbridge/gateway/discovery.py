@@ -4,6 +4,7 @@ A tool whose description, schema or annotations changed is held back with what i
 was approved stays in the row until a person says yes.
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -26,6 +27,7 @@ from mcpbridge.threads import run_blocking
 BACKEND_CHANGED = "backend.changed"
 MAX_TOOLS = 1000
 MAX_PAGES = 50
+MAX_NAME = 128
 LOOK_SECONDS = 60.0
 
 
@@ -46,21 +48,30 @@ async def ask(session: Session, *, timeout: float = LOOK_SECONDS) -> Found:
     if client.server_capabilities.tools is not None:
         for _ in range(MAX_PAGES):
             page = await session.request("tools/list", {"cursor": cursor} if cursor else None, timeout=timeout)
-            tools += page.get("tools", [])
+            tools += filter(_can_be_kept, page.get("tools", []))
             cursor = page.get("nextCursor")
             if not cursor or len(tools) >= MAX_TOOLS:
                 break
     return Found(tools[:MAX_TOOLS], server_of(client), client.protocol_version)
 
 
+def _can_be_kept(tool: Mapping[str, Any]) -> bool:
+    """Whether a row can hold it: its name is no longer than MCP allows, and no text in it has a NUL."""
+    return 1 <= len(str(tool["name"])) <= MAX_NAME and "\\u0000" not in json.dumps(tool)
+
+
 def server_of(client: Client) -> dict[str, Any]:
     info = client.server_info
     return {
-        "name": info.name if info else "",
-        "version": info.version if info else "",
+        "name": _without_nul(info.name if info else ""),
+        "version": _without_nul(info.version if info else ""),
         "capabilities": client.server_capabilities.model_dump(by_alias=True, mode="json", exclude_none=True),
-        "instructions": client.instructions or "",
+        "instructions": _without_nul(client.instructions or ""),
     }
+
+
+def _without_nul(text: str) -> str:
+    return text.replace("\x00", "")
 
 
 async def discover(spec: BackendSpec) -> Found:
@@ -129,8 +140,8 @@ def keep(spec: BackendSpec, found: Found) -> None:
     is_changed = False
     listed: set[str] = set()
     for tool in found.tools:
-        name = str(tool.get("name", ""))[:128]
-        if not name or name in listed:
+        name = str(tool["name"])
+        if name in listed:
             continue
         listed.add(name)
         row = known.get(name)
@@ -154,7 +165,7 @@ def keep(spec: BackendSpec, found: Found) -> None:
 
 
 def _new_row(backend: Backend, tool: Mapping[str, Any]) -> Action:
-    row = Action(backend=backend, name=str(tool["name"])[:128])
+    row = Action(backend=backend, name=str(tool["name"]))
     _approve(row, tool)
     preset = preset_for(backend.backend_id, row.name)
     if preset is not None:

@@ -17,7 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 from mcpbridge.gateway import calling, large, policy
 from mcpbridge.gateway.catalog import Snapshot, catalog, load, usable
 from mcpbridge.gateway.faults import ToolFailedError
-from mcpbridge.gateway.protocol import Context, GatewayRequest
+from mcpbridge.gateway.protocol import GatewayRequest
 from mcpbridge.gateway.specs import ActionSpec
 from mcpbridge.registry import spelled
 from mcpbridge.tooling import Caller, Effect, Tool, WireResult
@@ -62,7 +62,7 @@ def value_of(wire: Mapping[str, Any]) -> dict[str, Any]:
     return structured if isinstance(structured, dict) else {"content": wire.get("content", [])}
 
 
-def request_for(action: ActionSpec, arguments: Mapping[str, Any], project_root: str | None = None) -> GatewayRequest:
+def request_for(action: ActionSpec, arguments: Mapping[str, Any]) -> GatewayRequest:
     """The gateway request that calling a tool directly amounts to."""
     fits = policy.DEFAULT_EFFECT[action.intent] == action.effect
     return GatewayRequest(
@@ -70,7 +70,6 @@ def request_for(action: ActionSpec, arguments: Mapping[str, Any], project_root: 
         action=action.full_name[:200],
         effect=action.effect,
         params=dict(arguments),
-        context=Context(project_root=project_root),
     )
 
 

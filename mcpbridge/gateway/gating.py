@@ -1,15 +1,25 @@
 """Gates round a change, where the project turned them on: `analysis-done` is taken, `execution-done` is left."""
 
+import asyncio
+from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from devflow import ports
 from devflow.errors import DevFlowError, ErrorCode
 from mcpbridge.threads import run_blocking
-from mcpbridge.tooling import Intent
+from mcpbridge.tooling import Effect, Intent
 
 if TYPE_CHECKING:
     from mcpbridge.gateway.calling import Work
+
+
+_undoing: "set[asyncio.Task[None]]" = set()
+
+
+def _keep(task: "asyncio.Task[None]") -> None:
+    _undoing.add(task)
+    task.add_done_callback(_undoing.discard)
 
 
 class Gated:
@@ -22,14 +32,26 @@ class Gated:
     async def __aenter__(self) -> Self:
         if self._work.is_change:
             with self._work.step("pre-gate"):
-                self._taken = await run_blocking(self._take)
+                taking = asyncio.create_task(run_blocking(self._take))
+                try:
+                    self._taken = await asyncio.shield(taking)
+                except asyncio.CancelledError:
+                    _keep(asyncio.create_task(self._undo(taking)))
+                    raise
         return self
+
+    async def _undo(self, taking: "asyncio.Task[bool]") -> None:
+        """Whoever gave up cannot stop the thread that takes the marker: what it takes is given back."""
+        with suppress(DevFlowError):
+            if await taking:
+                await run_blocking(self._give_back)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is None:
-            if self._taken or self._work.request.intent is Intent.ANALYZE:
+            may_leave = self._work.caller.allows(Effect.MUTATING)  # a marker is a change
+            if self._taken or (self._work.request.intent is Intent.ANALYZE and may_leave):
                 with self._work.step("post-gate"):
                     await run_blocking(self._leave)
         elif self._taken and not self._work.is_sent:

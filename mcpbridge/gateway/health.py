@@ -21,8 +21,8 @@ from mcpbridge.gateway import discovery
 from mcpbridge.gateway.catalog import backend_spec
 from mcpbridge.gateway.discovery import Found
 from mcpbridge.gateway.faults import unavailable
-from mcpbridge.gateway.looking import ask, scrubbed
-from mcpbridge.gateway.specs import BackendSpec
+from mcpbridge.gateway.looking import ask
+from mcpbridge.gateway.specs import BackendSpec, struck_out
 from mcpbridge.models import Backend, Transport
 
 logger = logging.getLogger(__name__)
@@ -57,10 +57,13 @@ def look_round() -> None:
             if row.backend_id in due or row.transport in (Transport.HTTP, Transport.SSE)
         ]
         for (spec, _), said in zip(asked, async_to_sync(_ask_all)(asked), strict=True):
-            if isinstance(said, DevFlowError):
-                discovery.mark_down(spec, scrubbed(spec, said.message))
-            elif isinstance(said, Found):
-                discovery.keep(spec, said)
+            try:
+                if isinstance(said, DevFlowError):
+                    discovery.mark_down(spec, struck_out(said.message, spec.secrets))
+                elif isinstance(said, Found):
+                    discovery.keep(spec, said)
+            except Exception:  # what one backend said must not keep the others' answers from being written
+                logger.exception("what a backend said could not be kept", extra={"backend": spec.id})
     finally:
         _round.release()
 

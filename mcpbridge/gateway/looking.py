@@ -15,11 +15,10 @@ from mcpbridge.gateway.backends import find
 from mcpbridge.gateway.catalog import backend_spec, catalog
 from mcpbridge.gateway.discovery import Found
 from mcpbridge.gateway.faults import unavailable
-from mcpbridge.gateway.specs import BackendSpec
+from mcpbridge.gateway.specs import BackendSpec, struck_out
 from mcpbridge.models import Transport
 
 LOOK_SECONDS = 75.0
-HIDDEN = "…"
 
 
 @dataclass(frozen=True)
@@ -63,9 +62,9 @@ def look(backend_id: str) -> Looked:
     try:
         found = async_to_sync(ask)(spec)
     except DevFlowError as exc:
-        why = scrubbed(spec, exc.message)
+        why = struck_out(exc.message, spec.secrets)
         discovery.mark_down(spec, why)
-        return Looked(False, _since(started), error=why, suggestion=scrubbed(spec, exc.suggestion))
+        return Looked(False, _since(started), error=why, suggestion=struck_out(exc.suggestion, spec.secrets))
     discovery.keep(spec, found)
     actions = list(row.actions.all())
     return Looked(
@@ -79,15 +78,6 @@ def look(backend_id: str) -> Looked:
         held=[action.name for action in actions if action.held is not None and not action.is_gone],
         problems={action.name: action.problem for action in actions if action.problem and not action.is_gone},
     )
-
-
-def scrubbed(spec: BackendSpec, text: str) -> str:
-    """What a backend said, without the secrets it was given."""
-    for value in (*spec.env.values(), *spec.headers.values()):
-        for secret in {value, value.partition(" ")[2]}:
-            if len(secret) >= 6 and "${" not in secret:
-                text = text.replace(secret, HIDDEN)
-    return text
 
 
 def _since(started: float) -> float:

@@ -3,14 +3,16 @@
 import time
 from typing import Any
 
-from devflow.errors import DevFlowError, ErrorCode
-from mcpbridge.gateway import policy
+from devflow.errors import ErrorCode
+from mcpbridge.envelopes import Outcome
+from mcpbridge.gateway.calling import refuse_understatement
 from mcpbridge.gateway.catalog import Snapshot
-from mcpbridge.gateway.protocol import GatewayRequest, corrected_call
+from mcpbridge.gateway.protocol import GatewayRequest
 from mcpbridge.registry import CALL_TOOL, GATEWAY_EXECUTE, registry
-from mcpbridge.tooling import Caller, Tool
+from mcpbridge.tooling import Caller, Effect, Tool
 
 OWN = "devflow"
+"""The name DevFlow's own tools answer to here."""
 
 
 def tool_called(action: str, caller: Caller, snapshot: Snapshot) -> Tool | None:
@@ -25,21 +27,24 @@ def tool_called(action: str, caller: Caller, snapshot: Snapshot) -> Tool | None:
     return tool
 
 
+def may_have_happened(outcome: Outcome, effect: Effect) -> bool:
+    """Whether a call inside another one changed something, or nobody knows: the outer one must not be repeated."""
+    if outcome.facts.get("is_sent"):
+        return True
+    is_over = outcome.error is None or outcome.error.code is ErrorCode.TIMEOUT
+    return is_over and effect is not Effect.READ_ONLY
+
+
 async def execute(caller: Caller, request: GatewayRequest, tool: Tool) -> dict[str, Any]:
     """Run one of our tools and give the success envelope. Raises what the call raised."""
     from mcpbridge import dispatcher
 
     caller.facts["effect"] = tool.effect.value
     started = time.perf_counter()
-    if policy.is_weaker(request.declared_effect, tool.effect):
-        right = {**request.as_json(), "intent": tool.intent.value, "effect": tool.effect.value}
-        raise DevFlowError(
-            ErrorCode.FORBIDDEN,
-            f"{tool.name} has the effect {tool.effect.value}; the request declares {request.declared_effect.value}.",
-            details={"effect": tool.effect.value},
-            suggestion=corrected_call(right),
-        )
+    refuse_understatement(request, f"{OWN}.{tool.name}", tool.intent, tool.effect)
     outcome = await dispatcher.call(tool.name, request.params, caller, prepaid=True)
+    if may_have_happened(outcome, tool.effect):
+        caller.facts["is_sent"] = True  # the idempotency key of the request stays taken
     if outcome.error is not None:
         raise outcome.error
     return {

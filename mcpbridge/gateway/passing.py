@@ -7,6 +7,7 @@ key's budget and needs the scope `read`. Not passed: sampling, elicitation and r
 stateless endpoint, so the backend is told that they are not supported), tasks, and methods MCP does not define.
 """
 
+import asyncio
 import re
 import time
 from collections.abc import AsyncIterator, Mapping
@@ -28,7 +29,7 @@ from mcpbridge.envelopes import as_mcp
 from mcpbridge.gateway import large, policy
 from mcpbridge.gateway.calling import caller_key
 from mcpbridge.gateway.catalog import catalog, usable
-from mcpbridge.gateway.faults import BackendFaultError, unavailable
+from mcpbridge.gateway.faults import BackendFaultError, out_of_time, unavailable
 from mcpbridge.gateway.federation import federation
 from mcpbridge.gateway.hearing import changes_of, logs
 from mcpbridge.gateway.notices import notices
@@ -70,15 +71,24 @@ async def _opened(spec: BackendSpec, caller: Caller) -> Session:
         raise unavailable(spec.id, spec.problem)
     if spec.transport == "agent_cli":
         raise unavailable(spec.id, "it is an agent's command line, which has no server to pass through.")
-    session = pool.session(spec, None, caller_key(caller))
+    root = spec.root(caller.project_root)
+    session = pool.session(spec, root, caller_key(caller))
     try:
         await session.client()
     except DevFlowError as exc:
         if exc.code is not ErrorCode.UNAVAILABLE:
             raise
-        session = pool.session(spec, None, caller_key(caller))
+        session = pool.session(spec, root, caller_key(caller))
         await session.client()
     return session
+
+
+def _open_of(spec: BackendSpec, caller: Caller) -> Session | None:
+    """What `_opened` opened before, if it is still there."""
+    try:
+        return pool.opened(spec, spec.root(caller.project_root), caller_key(caller))
+    except DevFlowError:  # a directory it may not work in: the request hears of it
+        return None
 
 
 @asynccontextmanager
@@ -87,13 +97,18 @@ async def _admitted(spec: BackendSpec, caller: Caller) -> AsyncIterator[Session]
     await ratelimit.spend(caller)
     if not caller.allows(Effect.READ_ONLY):
         raise forbidden("This key may not read: it needs the scope `read`.")
-    breaker = pool.breaker(spec)
+    breaker, has_place = pool.breaker(spec), False
     breaker.admit(spec.id)
     try:
-        async with pool.place(spec):
+        async with asyncio.timeout(_seconds(spec)), pool.place(spec):
+            has_place = True
             session = await _opened(spec, caller)
             with session.in_use():
                 yield session
+    except TimeoutError:
+        if has_place:
+            breaker.note(ok=False)
+        raise out_of_time(f"A request to {spec.id}", _seconds(spec)) from None
     except DevFlowError as exc:
         if exc.code in (ErrorCode.UNAVAILABLE, ErrorCode.TIMEOUT):
             breaker.note(ok=False)
@@ -186,7 +201,7 @@ async def _call_tool(ctx: Context, params: types.CallToolRequestParams) -> dict[
     if tool is None:
         raise as_protocol_error(not_found("Tool", params.name[:128], suggestion="tools/list shows what there is."))
     key = (ctx.meta or {}).get("devflow/idempotencyKey") or door_of(ctx).headers.get("idempotency-key")
-    async with reporting(ctx, caller) as telling, logs(ctx, pool.opened(spec, None, caller_key(caller))):
+    async with reporting(ctx, caller) as telling, logs(ctx, _open_of(spec, caller)):
         outcome = await dispatcher.call(tool.name, params.arguments, telling, idempotency_key=key)
     if isinstance(outcome.error, BackendFaultError):
         raise MCPError.from_error_data(outcome.error.error)
@@ -243,7 +258,7 @@ async def _introduced(ctx: Context, call_next: CallNext) -> HandlerResult:
                 result["instructions"] = client.instructions
             if "serverInfo" in result and client.server_info is not None:
                 result["serverInfo"] = _dumped(client.server_info)
-    if is_modern and (info := pool.opened(spec, None, caller_key(caller_of(ctx)))) is not None and info.is_open:
+    if is_modern and (info := _open_of(spec, caller_of(ctx))) is not None and info.is_open:
         client = await info.client()
         if client.server_info is not None:
             result["_meta"] = {**(result.get("_meta") or {}), types.SERVER_INFO_META_KEY: _dumped(client.server_info)}

@@ -22,7 +22,7 @@ from mcpbridge.gateway import ledger
 from mcpbridge.gateway.confining import confined
 from mcpbridge.gateway.faults import unavailable
 from mcpbridge.gateway.marks import environment_of, kill_marked, new_mark
-from mcpbridge.gateway.specs import BackendSpec
+from mcpbridge.gateway.specs import BackendSpec, struck_out
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +33,8 @@ CHUNK = 64 * 1024
 BURST = 64
 """Messages of one chunk that are taken at once; a flood of more is taken at `STEADY` a second."""
 STEADY = 2000
-KEPT_WORDS = 4096
+KEPT_WORDS = 16 * 1024
+SHOWN_WORDS = 1000
 LEAVE_SECONDS = 0.2
 TERM_SECONDS = 0.8
 
@@ -43,14 +44,19 @@ _ending: set["asyncio.Task[None]"] = set()
 class Child:
     """One running child and what it last wrote to standard error.
 
-    `fault` says why this side ended it, such as a line without end.
+    `fault` says why this side ended it, such as a line without end. `secrets` are struck out of its words.
     """
 
     def __init__(
-        self, transport: asyncio.SubprocessTransport, process: asyncio.subprocess.Process, child_id: str
+        self,
+        transport: asyncio.SubprocessTransport,
+        process: asyncio.subprocess.Process,
+        child_id: str,
+        secrets: list[str],
     ) -> None:
         self.process = process
         self.child_id = child_id
+        self.secrets = secrets
         self.last_words = b""
         self.fault = ""
         self._is_hurried = False
@@ -69,7 +75,7 @@ class Child:
         """Why it is no use any more, as far as is known: our reason, or its exit code and last words."""
         if self.fault:
             return self.fault
-        words = self.last_words.decode(errors="replace").strip()[-1000:]
+        words = struck_out(self.last_words.decode(errors="replace"), self.secrets).strip()[-SHOWN_WORDS:]
         code = self.process.returncode
         parts = [
             f"It ended with exit code {code}." if code is not None and code >= 0 else "",
@@ -156,7 +162,7 @@ async def started(spec: BackendSpec, root: str | None, *, kind: str, has_input: 
     except BaseException:
         ledger.struck(mark.child_id)  # the reaper knows what to do with one that nobody expects
         raise
-    child = Child(transport, asyncio.subprocess.Process(transport, protocol, loop), mark.child_id)
+    child = Child(transport, asyncio.subprocess.Process(transport, protocol, loop), mark.child_id, spec.secrets)
     ledger.entered(mark, child.process.pid, backend=spec.pk, kind=kind)
     is_given_up = False
     try:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 async def placed(work: "Work") -> AsyncIterator[Conversation]:
     """A session that is open, and one of the backend's places while the call is at work."""
     async with pool.place(work.spec):
+        work.has_place = True
         if work.spec.transport == "agent_cli":
             yield agent_cli.AgentRun(work.spec, work.root)
         elif work.isolation == "subprocess":

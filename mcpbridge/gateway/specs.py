@@ -7,7 +7,8 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -22,6 +23,7 @@ from mcpbridge.tooling import Effect, Intent
 INHERITED = ("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER")
 """What every child gets of this server's environment; all else must be named."""
 
+SHORTEST_SECRET = 6
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
@@ -82,6 +84,17 @@ class BackendSpec:
         given = {name: os.environ[name] for name in names if name in os.environ and not name.startswith("DEVFLOW_")}
         return given | {name: self._filled(value) for name, value in self.env.items()}
 
+    @property
+    def secrets(self) -> list[str]:
+        """Values it is given that no error may repeat, the longest first; the second word of a header by itself too."""
+        found: set[str] = {os.environ[name] for name in self.inherit_env if name in os.environ}
+        for value in (*self.env.values(), *self.headers.values()):
+            with suppress(DevFlowError):  # a variable that is not set was given to nobody
+                filled = self._filled(value)
+                found |= {filled, filled.partition(" ")[2]}
+        long = {value.strip() for value in found if len(value.strip()) >= SHORTEST_SECRET}
+        return sorted(long, key=len, reverse=True)
+
     def filled_headers(self) -> dict[str, str]:
         return {name: self._filled(value) for name, value in self.headers.items()}
 
@@ -108,16 +121,22 @@ class BackendSpec:
             path = None
         if path is None or not path.is_dir() or not Path(project_root).is_absolute():
             raise invalid(
-                "context.project_root is no directory of the server.", **{"context.project_root": "an absolute path"}
+                "The project root is no directory of the server.", **{"context.project_root": "an absolute path"}
             )
         allowed = [Path(root).resolve() for root in self.allowed_roots or config.current().allowed_roots]
         if not any(path.is_relative_to(root) for root in allowed):
             raise forbidden(
-                "context.project_root lies outside the directories this backend may work in.",
+                "The project root lies outside the directories this backend may work in.",
                 suggestion="Ask an administrator to allow it (the backend's allowed roots, or DEVFLOW_ALLOWED_ROOTS), "
-                "or leave project_root out.",
+                "or leave context.project_root (X-Project-Root) out.",
             )
         return str(path)
+
+
+def struck_out(text: str, secrets: Iterable[str]) -> str:
+    for secret in secrets:
+        text = text.replace(secret, "…")
+    return text
 
 
 @dataclass(frozen=True)
@@ -149,20 +168,47 @@ class ActionSpec:
 
     @cached_property
     def _validator(self) -> Any:
-        return jsonschema_rs.validator_for(dict(self.input_schema), offline=True)
+        return validator_of(self.input_schema)
 
     def check(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Raises `invalid_input` naming each parameter the schema refuses."""
-        reasons: dict[str, str] = {}
-        for error in self._validator.iter_errors(params):
-            where = ".".join(str(part) for part in error.instance_path) or "params"
-            reasons.setdefault(where, _shortened(error.message))
-            if len(reasons) == 10:
-                break
-        if reasons:
+        if reasons := misfits(self._validator, params, "params"):
             first, reason = next(iter(reasons.items()))
             raise invalid(f"{self.full_name}: {first}: {reason}", **reasons)
         return dict(params)
+
+
+_PATTERNS = jsonschema_rs.FancyRegexOptions(backtrack_limit=1000)
+"""A pattern that looks around may walk a long text again from each of its characters: it is given up early."""
+MOST_REASONS = 10
+MOST_EXPLAINED = 6
+"""Levels of a value up to which each misfit is looked for: schemas that refer to themselves double it with each."""
+
+
+def validator_of(schema: Mapping[str, Any]) -> Any:
+    """Raises `ValueError` or jsonschema_rs's `ValidationError` for a schema that is none."""
+    return jsonschema_rs.validator_for(dict(schema), offline=True, pattern_options=_PATTERNS)
+
+
+def misfits(validator: Any, given: Mapping[str, Any], whole: str) -> dict[str, str]:
+    """Why a value does not fit a schema, by place (`whole`: the value itself); empty where it does."""
+    if validator.is_valid(given):
+        return {}
+    if _depth(given) > MOST_EXPLAINED:
+        return {whole: "does not fit the schema"}
+    reasons: dict[str, str] = {}
+    for error in validator.iter_errors(given):
+        where = ".".join(str(part) for part in error.instance_path) or whole
+        reasons.setdefault(where, _shortened(error.message))
+        if len(reasons) == MOST_REASONS:
+            break
+    return reasons
+
+
+def _depth(value: Any) -> int:
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    return 1 + max(map(_depth, value), default=0) if isinstance(value, list) else 0
 
 
 def _shortened(message: str) -> str:
@@ -183,7 +229,7 @@ def schema_fault(schema: Any) -> str:
     if remote := _remote_ref(schema):
         return f"Its schema refers to another place ({remote[:100]}), which is not followed."
     try:
-        jsonschema_rs.validator_for(schema, offline=True)
+        validator_of(schema)
     except (ValueError, jsonschema_rs.ValidationError) as exc:
         return f"Its schema is not valid: {str(exc)[:300]}"
     return ""

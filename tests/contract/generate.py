@@ -57,6 +57,9 @@ def _object(schema: Any, root: Any) -> st.SearchStrategy[Any]:
         {name: from_schema(item, root) for name, item in properties.items() if name in required},
         optional={name: from_schema(item, root) for name, item in properties.items() if name not in required},
     )
+    if isinstance(schema.get("additionalProperties"), dict):
+        values = from_schema(schema["additionalProperties"], root)
+        return st.dictionaries(st.text("ab", max_size=3), values, max_size=min(4, schema.get("maxProperties", 4)))
     if properties or schema.get("additionalProperties") is False:
         return known
     return st.dictionaries(st.text("ab", max_size=3), JSON_VALUES, max_size=min(4, schema.get("maxProperties", 4)))

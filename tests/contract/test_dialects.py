@@ -67,9 +67,22 @@ def source(do: Do) -> str:
     return made
 
 
+def planned(do: Do) -> str:
+    answer = do("orchestrate_task", {"query": "devflow.heartbeat"})
+    made: str = answer["result"]["data"]["plan"]["plan_id"]
+    return made
+
+
 def remembered(do: Do) -> str:
     content = "Tokens are cached for five minutes."
     made: str = do("save_memory", {"content": content, "category": "decision"})["memory_id"]
+    return made
+
+
+def agile(do: Do, kind: str) -> int:
+    """The id of a new epic, story, task or issue."""
+    more = {"userStoryId": agile(do, "user_story")} if kind == "task" else {}
+    made: int = do(f"taiga.create_{kind}", {"subject": "Contract", **more})["id"]
     return made
 
 
@@ -110,8 +123,35 @@ EXAMPLES: dict[str, Callable[[Do], Asked]] = {
     "delete_memory": lambda do: {"memory_id": remembered(do)},
     "gateway_execute": lambda do: {"intent": "QUERY", "action": "devflow.get_kanban_board"},
     "list_gateway_actions": lambda do: {},
+    "orchestrate_task": lambda do: {"query": "devflow.list_gateway_actions"},
+    "confirm_plan": lambda do: {"plan_id": planned(do)},
     "search_tools": lambda do: {"query": "claim a task"},
     "call_tool": lambda do: {"name": "get_phase_info", "arguments": {"phase_id": 1}},
+    "taiga.list_projects": lambda do: {},
+    "taiga.set_active_project": lambda do: {"projectSlug": "contract"},
+    "taiga.get_project": lambda do: {"projectSlug": "contract"},
+    "taiga.get_statuses": lambda do: {},
+    "taiga.get_members": lambda do: {},
+    "taiga.list_epics": lambda do: after(agile(do, "epic"), {}),
+    "taiga.list_user_stories": lambda do: after(agile(do, "user_story"), {}),
+    "taiga.list_tasks": lambda do: after(agile(do, "task"), {}),
+    "taiga.list_issues": lambda do: after(agile(do, "issue"), {}),
+    "taiga.search_epics": lambda do: {"query": "contract"},
+    "taiga.search_user_stories": lambda do: {"query": "contract"},
+    "taiga.search_tasks": lambda do: {"query": "contract"},
+    "taiga.search_issues": lambda do: {"query": "contract"},
+    "taiga.create_epic": lambda do: {"subject": "New"},
+    "taiga.create_user_story": lambda do: {"subject": "New"},
+    "taiga.create_task": lambda do: {"subject": "New", "userStoryId": agile(do, "user_story")},
+    "taiga.create_issue": lambda do: {"subject": "New"},
+    "taiga.batch_update_user_stories": lambda do: {
+        "items": [{"id": agile(do, "user_story"), "fields": {"subject": "Changed"}}]
+    },
+    "taiga.summarize_user_story": lambda do: {"id": agile(do, "user_story")},
+} | {
+    f"taiga.{verb}_{kind}": lambda do, kind=kind, more=more: {"id": agile(do, kind), **more}
+    for kind in ("epic", "user_story", "task", "issue")
+    for verb, more in (("get", {}), ("update", {"subject": "Changed"}), ("delete", {}))
 }
 
 TOOLS = [tool for tool in registry.all() if not tool.name.startswith("test_")]
@@ -173,6 +213,8 @@ def test_a_success_has_the_shape_of_each_dialect(tool: Tool, caller: Caller) -> 
     assert gateway["result"].keys() == {"artifact_type", "data", "affected_files", "affected_symbols"}
     assert gateway["meta"].keys() == {"duration_ms", "mcp_name", "isolation_used"}
 
+    if tool.dialect == "taiga":
+        assert mcp["structuredContent"] == envelopes.as_taiga(outcome)
     assert envelopes.as_taiga(outcome) == {"ok": True, "data": outcome.value}
 
 
@@ -181,7 +223,7 @@ def test_a_success_has_the_shape_of_each_dialect(tool: Tool, caller: Caller) -> 
 def test_a_failure_has_the_shape_of_each_dialect(tool: Tool, code: ErrorCode) -> None:
     wait = 1500 if code is ErrorCode.RATE_LIMITED else None
     error = DevFlowError(code, "It failed.", details={"field": "reason"}, retry_after_ms=wait)
-    outcome = Outcome(name=tool.name, trace_id="t" * 32, duration_ms=1.5, tool=tool, error=error, dialect=tool.dialect)
+    outcome = Outcome(name=tool.name, trace_id="a" * 32, duration_ms=1.5, tool=tool, error=error, dialect=tool.dialect)
     row = ERROR_TABLE[code]
 
     mcp = envelopes.as_mcp(outcome)
@@ -194,7 +236,15 @@ def test_a_failure_has_the_shape_of_each_dialect(tool: Tool, code: ErrorCode) ->
         assert content["error"].keys() >= {"type", "message", "recoverable", "suggestion"}
         assert ("retry_after_ms" in content["error"]) is (wait is not None)
         return
-    assert (content["code"], content["message"], content["traceId"]) == (code.value, "It failed.", "t" * 32)
+    if tool.dialect == "taiga":
+        status, rest = envelopes.as_rest(outcome, None)
+        said = "Rate limited" if code is ErrorCode.RATE_LIMITED else "It failed."
+        assert (status, rest["error"], rest["result"]) == (row.http, "It failed.", content)
+        assert (content["ok"], content["error"]["category"], content["error"]["message"]) == (False, row.taiga, said)
+        assert content["error"]["_traceId"].replace("-", "") == "a" * 32
+        jsonschema_rs.validate(dict(tool.output_schema or {}), content)
+        return
+    assert (content["code"], content["message"], content["traceId"]) == (code.value, "It failed.", "a" * 32)
     assert content["suggestion"]
     assert ("retryAfterMs" in content) is (wait is not None)
 

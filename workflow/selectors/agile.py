@@ -37,11 +37,15 @@ def _counted(tasks: QuerySet[Task]) -> Any:
     return Coalesce(Subquery(tasks.order_by().values("project").annotate(n=Count("pk")).values("n")), 0)
 
 
-def stories(project_id: int) -> QuerySet[UserStory]:
-    """Stories with `tasks_total` and `tasks_done`; a constant number of queries."""
+def _of(project_id: int | None) -> dict[str, int]:
+    return {} if project_id is None else {"project_id": project_id}
+
+
+def stories(project_id: int | None = None) -> QuerySet[UserStory]:
+    """Stories (None: of every project) with `tasks_total` and `tasks_done`; a constant number of queries."""
     own = Task.objects.filter(user_story=OuterRef("pk"))
     return (
-        UserStory.objects.filter(project_id=project_id)
+        UserStory.objects.filter(**_of(project_id))
         .select_related("status", "assigned_to", "epic", "sprint", "project")
         .annotate(tasks_total=_counted(own), tasks_done=_counted(own.filter(status__in=FINISHED)))
     )
@@ -54,8 +58,8 @@ def story_progress(story: UserStory) -> Progress:
     return Progress(total, done) if total else Progress(1, int(story.status.is_closed))
 
 
-def epics(project_id: int) -> QuerySet[Epic]:
-    """Epics with the counts `epic_progress` needs; a constant number of queries."""
+def epics(project_id: int | None = None) -> QuerySet[Epic]:
+    """Epics (None: of every project) with the counts `epic_progress` needs; a constant number of queries."""
     tasks = Task.objects.filter(user_story__epic=OuterRef("pk"))
     bare = (
         UserStory.objects.filter(epic=OuterRef("pk"))
@@ -63,7 +67,7 @@ def epics(project_id: int) -> QuerySet[Epic]:
         .filter(has_tasks=False)
     )
     return (
-        Epic.objects.filter(project_id=project_id)
+        Epic.objects.filter(**_of(project_id))
         .select_related("status", "assigned_to", "project")
         .annotate(
             tasks_total=_counted(tasks),
@@ -81,8 +85,8 @@ def epic_progress(epic: Epic) -> Progress:
     return Progress(total, done) if total else Progress(0, 0)
 
 
-def issues(project_id: int) -> QuerySet[Issue]:
-    return Issue.objects.filter(project_id=project_id).select_related("status", "assigned_to", "type", "project")
+def issues(project_id: int | None = None) -> QuerySet[Issue]:
+    return Issue.objects.filter(**_of(project_id)).select_related("status", "assigned_to", "type", "project")
 
 
 def tasks(project_id: int) -> QuerySet[Task]:

@@ -17,6 +17,15 @@ from workflow.taiga.provider import Filters, KindName, Page, Which
 
 MOST_MEMBERS = 50
 
+_PEOPLE = ("assigned_to", "creator_user")
+_SHOWN: Mapping[KindName, tuple[str, ...]] = {
+    "epic": ("status", *_PEOPLE),
+    "user_story": ("status", *_PEOPLE),
+    "task": ("phase", "assigned_agent", "item_status", *_PEOPLE),
+    "issue": ("status", *_PEOPLE),
+}
+"""What is joined to a row to show it."""
+
 _NAMES: Mapping[str, str] = {
     "subject": "subject",
     "description": "description",
@@ -76,12 +85,15 @@ class LocalProvider:
     def find(self, kind: KindName, filters: Filters, *, offset: int, limit: int) -> Page:
         rows = self._narrowed(kind, filters)
         total = rows.count()
+        if not filters.include_details:
+            rows = rows.defer("description")
         part = list(rows[offset : offset + limit])
         return Page(self._shown(kind, part, details=filters.include_details), total)
 
     def _rows(self, kind: KindName) -> Any:
         pk = self._project.pk
-        return {"epic": agile.epics, "user_story": agile.stories, "task": agile.tasks, "issue": agile.issues}[kind](pk)
+        rows: Any = {"epic": agile.epics, "user_story": agile.stories, "task": agile.tasks, "issue": agile.issues}
+        return rows[kind](pk).select_related(None).select_related(*_SHOWN[kind])
 
     def _narrowed(self, kind: KindName, wanted: Filters) -> Any:
         rows = agile.narrowed(

@@ -67,11 +67,14 @@ def slug_of(name: str) -> str:
     return "-".join("".join(c if c.isalnum() and c.isascii() else " " for c in name.lower()).split()) or "item"
 
 
-@transaction.atomic
 def ensure(project: Project) -> None:
     """Give a project the usual words, unless it has words of its own already. Costs one query when it has."""
-    if ItemStatus.objects.filter(project=project).exists():
-        return
+    if not ItemStatus.objects.filter(project=project).exists():  # not in a transaction: on SQLite that locks
+        _give_words(project)
+
+
+@transaction.atomic
+def _give_words(project: Project) -> None:
     Project.objects.select_for_update(no_key=True).get(pk=project.pk)
     if ItemStatus.objects.filter(project=project).exists():
         return
