@@ -14,7 +14,7 @@ import httpx
 
 from bench.board import CHROMIUM
 from bench.processes import ROOT
-from tests.running import RunningServer, running
+from tests.running import RunningServer, devflow, running
 
 IMAGES = ROOT / "docs" / "images"
 WIDE = {"width": 1280, "height": 800}
@@ -32,7 +32,11 @@ PAGES = {
     "memories": "/memories/",
     "insights": "/insights/?days=30",
     "activity": "/activity/",
+    "backlog": "/backlog/demo/",
+    "sprint": "/sprints/demo/1/",
+    "issues": "/issues/demo/",
     "gateway": "/gateway/",
+    "backend": "/gateway/files/",
     "connect": "/connect/",
     "keys": "/keys/",
     "projects": "/projects/",
@@ -55,6 +59,7 @@ def main(*names: str) -> None:
         running(Path(folder) / "home") as server,
         sync_playwright() as playwright,
     ):
+        _with_a_backend(server.home)
         _be_busy(server)
         wanted = {name: path for name, path in PAGES.items() if not names or name in names}
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
@@ -83,6 +88,24 @@ def _be_busy(server: RunningServer) -> None:
         for agent, tool, args in calls * 3:
             headers = {"X-Agent-Id": agent, "User-Agent": clients[agent]}
             client.post(f"{server.url}/mcp/execute", json={"tool": tool, "args": args}, headers=headers)
+        for request in _REQUESTS:
+            client.post(f"{server.url}/mcp/gateway", json=request, headers={"X-Agent-Id": "builder-ben"})
+
+
+_REQUESTS: list[dict[str, Any]] = [
+    {"intent": "QUERY", "action": "files.echo", "params": {"text": "where is the cart?"}},
+    {"intent": "QUERY", "action": "files.count", "constraints": {"isolation": "subprocess"}},
+    {"intent": "QUERY", "action": "files.launch", "params": {"what": "a deployment"}},
+    {"intent": "QUERY", "action": "files.fail", "params": {"why": "there is no such file"}},
+]
+
+
+def _with_a_backend(home: Path) -> None:
+    """A backend to show, registered as an administrator would."""
+    script = ROOT / "tests" / "fakes" / "small_backend.py"
+    done = devflow(home, "backend", "add", "files", "--command", sys.executable, "--args", str(script))
+    if done.returncode:
+        raise RuntimeError(done.stderr)
 
 
 def _log_in(browser: Any, server: RunningServer) -> Any:

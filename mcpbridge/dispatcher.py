@@ -243,6 +243,7 @@ async def _awaited(at_work: _Call, tool: Tool, values: dict[str, Any]) -> dict[s
         at_work.replayed, at_work.wire = True, kept.get("wire")
         value: dict[str, Any] = kept["value"]
         return value
+    caller.facts["is_kept"] = True
     try:
         value = _answer_of(at_work, tool, await tool.run(caller, **values))
     except DevFlowError as exc:

@@ -170,7 +170,8 @@ class Caller:
     facts: dict[str, Any] = field(default_factory=dict, repr=False)
     """What a tool or resource notes of this call: `in_scope` (False: a write outside the agent's own task and phase),
     `project_id` (the project it went to, where that is not the caller's). The gateway notes `backend`, `action` (the
-    name the call is recorded under), `effect`, `spans` (names and milliseconds of steps), `is_change`, `is_sent`."""
+    name the call is recorded under), `effect`, `spans` (names and milliseconds of steps), `is_change`, `is_sent`; the
+    dispatcher `is_kept` (an idempotency key keeps its answer)."""
 
     @cached_property
     def project(self) -> ProjectRef:

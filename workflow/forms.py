@@ -33,6 +33,12 @@ class ViewName(forms.Form):
 MAX_WORDS = 100_000
 
 
+def _ref(said: str) -> str:
+    """`#12` of `12`, `#12` and `#12 Pay by card`, as the form offers stories."""
+    first = said.split(maxsplit=1)[0] if said.strip() else ""
+    return f"#{first.removeprefix('#')}" if first else ""
+
+
 class Act(forms.Form):
     """What goes with a person's decision on a task; each action takes what it needs."""
 
@@ -71,6 +77,7 @@ class EditTask(forms.Form):
     reserved_for = forms.ChoiceField(
         required=False, label="Reserved for", help_text="Only this agent may claim it. Not while somebody holds it."
     )
+    story = forms.CharField(max_length=300, required=False, help_text="Its number, such as #12.")
     manual_block = forms.CharField(
         max_length=500, required=False, label="On hold because", help_text="It waits while this says why."
     )
@@ -81,8 +88,9 @@ class EditTask(forms.Form):
         super().__init__(*args, **kwargs)
         self.fields["phase"].choices = [(phase.number, str(phase)) for phase in phases]  # type: ignore[attr-defined]  # a choice field
         self.fields["reserved_for"].choices = [("", "everybody"), *((name, name) for name in agents)]  # type: ignore[attr-defined]  # a choice field
-        for name in ("subject", "description", "tags", "manual_block"):
+        for name in ("subject", "description", "tags", "story", "manual_block"):
             self.fields[name].widget.attrs["dir"] = "auto"
+        self.fields["story"].widget.attrs |= {"list": "stories", "autocomplete": "off"}
         for bound in self.fields.values():
             if not isinstance(bound, forms.BooleanField):
                 bound.widget.attrs["class"] = "field"
@@ -102,6 +110,7 @@ class EditTask(forms.Form):
             boosted=said["boosted"],
             manual_block=said["manual_block"],
             reserved_for=said["reserved_for"],
+            story=_ref(said["story"]),
         )
 
     @staticmethod

@@ -6,18 +6,18 @@ it and `envelopes` gives it the protocol's shape.
 """
 
 import asyncio
-import json
 import random
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from devflow import ports
 from devflow.errors import DevFlowError, ErrorCode, forbidden
 from mcpbridge.gateway import large, policy
-from mcpbridge.gateway.artifacts import shaped
+from mcpbridge.gateway.artifacts import shaped, text_of
+from mcpbridge.gateway.beforehand import activated, validated
 from mcpbridge.gateway.catalog import Snapshot, catalog, refuse_unusable, usable
 from mcpbridge.gateway.changes import Look, look_at
 from mcpbridge.gateway.conversing import Conversation
@@ -196,7 +196,7 @@ async def perform(work: Work) -> tuple[dict[str, Any], Look | None]:
 
 
 async def _tried(work: Work) -> tuple[dict[str, Any], Look | None]:
-    """Try, and again after faults as often as asked: reads, and changes that were never sent."""
+    """Try, and again after faults as often as asked: reads, or what has an idempotency key and was never sent."""
     left, is_replaced = work.request.constraints.retry_count, False
     while True:
         try:
@@ -208,7 +208,7 @@ async def _tried(work: Work) -> tuple[dict[str, Any], Look | None]:
             if isinstance(exc, LostError) and not is_replaced:  # the session had died: once more with a fresh one
                 is_replaced = True
                 continue
-            if left == 0:
+            if left == 0 or (work.is_change and not work.caller.facts.get("is_kept")):
                 raise
             tried = work.request.constraints.retry_count - left
             left -= 1
@@ -221,8 +221,8 @@ async def _once(work: Work) -> tuple[dict[str, Any], Look | None]:
     breaker.admit(work.spec.id)
     try:
         async with placed(work) as session:
-            await _activated(work, session)
-            await _validated(work, session)
+            await activated(work, session)
+            await validated(work, session)
             before = await look_at(work.root) if work.is_change and work.root else None
             with work.step("call"):
                 wire = await _call(work, session)
@@ -233,7 +233,7 @@ async def _once(work: Work) -> tuple[dict[str, Any], Look | None]:
         raise
     breaker.note(ok=True)
     if wire.get("isError"):
-        raise ToolFailedError(work.action.full_name, _text_of(wire), wire)
+        raise ToolFailedError(work.action.full_name, text_of(wire), wire)
     return wire, look
 
 
@@ -274,110 +274,6 @@ async def _call(work: Work, session: Conversation) -> dict[str, Any]:
         timeout=work.timeout,
         progress=on_progress,
     )
-
-
-async def _ask(work: Work, session: Conversation, action: str, params: Mapping[str, Any]) -> dict[str, Any]:
-    """Call another action of the backend for this call's sake. Raises `forbidden` for one that is held back."""
-    known = catalog.known.actions.get((work.spec.id, action))
-    if known is not None:
-        refuse_unusable(replace(known, is_enabled=True))  # it may be switched off for callers
-    return await session.request("tools/call", {"name": action, "arguments": params}, timeout=work.timeout)
-
-
-async def _activated(work: Work, session: Conversation) -> None:
-    """Call the backend's activation once in a session, such as Serena's `activate_project`."""
-    activation = work.spec.activation
-    if not activation:
-        return
-    async with session.activating:
-        if session.is_activated:
-            return
-        params = filled(activation.get("params") or {}, {"project_root": work.root})
-        if params is None:
-            return  # it needs a project root, and this call has none
-        with work.step("activate"):
-            answer = await _ask(work, session, activation["action"], params)
-        if answer.get("isError"):
-            raise unavailable(work.spec.id, f"{activation['action']} failed: {_text_of(answer)[:500]}")
-        session.is_activated = True
-
-
-async def _validated(work: Work, session: Conversation) -> None:
-    """Pre-validation and impact of a change, where the catalog names actions for them."""
-    if not work.is_change:
-        return
-    own = work.request.params
-    if (lookup := work.action.lookup) and (params := filled(lookup.get("params") or {}, own)) is not None:
-        with work.step("pre-validation"):
-            found = await _ask(work, session, lookup["action"], params)
-        if found.get("isError") or count_of(found) == 0:
-            raise DevFlowError(
-                ErrorCode.NOT_FOUND,
-                f"{work.action.full_name} was not called: {lookup['action']} found nothing to change.",
-                details={"params": json.dumps(params)[:500]},
-                suggestion=f"Look it up with {work.spec.id}.{lookup['action']} and call again with what it finds.",
-            )
-    if (references := work.action.references) and (params := filled(references.get("params") or {}, own)) is not None:
-        with work.step("impact"):
-            found = await _ask(work, session, references["action"], params)
-        count = 0 if found.get("isError") else count_of(found)
-        work.impact = {"references": count, "by": references["action"]}
-        limit = references.get("limit")
-        if isinstance(limit, int) and count > limit:
-            raise DevFlowError(
-                ErrorCode.PRECONDITION_FAILED,
-                f"{work.action.full_name} was not called: {count} places refer to it, more than the {limit} allowed.",
-                details=work.impact,
-                suggestion="Change less at once, or ask an administrator to raise the limit of this action.",
-            )
-
-
-def filled(template: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any] | None:
-    """`template` with each text `{name}` replaced by that value; None when one of them is not there.
-
-    A value that is exactly `{name}` keeps its type; a trailing `?` (`{name?}`) leaves the key out instead.
-    """
-    made: dict[str, Any] = {}
-    for key, text in template.items():
-        if isinstance(text, str) and text.startswith("{") and text.endswith("}"):
-            name = text[1:-1]
-            is_optional = name.endswith("?")
-            name = name.removesuffix("?")
-            if values.get(name) is None:
-                if is_optional:
-                    continue
-                return None
-            made[key] = values[name]
-        else:
-            made[key] = text
-    return made
-
-
-def _text_of(wire: Mapping[str, Any]) -> str:
-    parts = [item.get("text", "") for item in wire.get("content", ()) if item.get("type") == "text"]
-    return "\n".join(parts)
-
-
-def count_of(wire: Mapping[str, Any]) -> int:
-    """How many things a lookup found: entries of its list or object, else the lines it says."""
-    structured = wire.get("structuredContent")
-    return _size(_text_of(wire) if structured is None else structured)
-
-
-def _size(value: Any) -> int:
-    while True:
-        if isinstance(value, Mapping) and len(value) == 1:
-            value = next(iter(value.values()))
-        elif isinstance(value, str) and value.lstrip()[:1] in ("[", "{"):
-            try:
-                value = json.loads(value)
-            except (ValueError, RecursionError):
-                return len(value.splitlines())
-        else:
-            break
-    if isinstance(value, str):
-        return len(value.strip().splitlines())
-    return len(value) if isinstance(value, list | Mapping) else int(value not in (None, False))
 
 
 def example_of(schema: Mapping[str, Any]) -> dict[str, Any]:

@@ -127,16 +127,17 @@ def _definitions(source: str) -> dict[str, tuple[int, int]]:
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return {}
     found: dict[str, tuple[int, int]] = {}
-
-    def walk(node: ast.AST, prefix: str) -> None:
+    left: list[tuple[ast.AST, str]] = [(tree, "")]
+    while left:
+        node, prefix = left.pop()
         for child in ast.iter_child_nodes(node):
             if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
                 name = f"{prefix}{child.name}"
                 first = min([child.lineno, *(item.lineno for item in child.decorator_list)])
                 found[name] = (first, child.end_lineno or child.lineno)
-                walk(child, f"{name}.")
-
-    walk(tree, "")
+                left.append((child, f"{name}."))
+            elif isinstance(child, ast.stmt | ast.ExceptHandler | ast.match_case):  # a definition under `if` or `try`
+                left.append((child, prefix))
     return found
 
 

@@ -39,6 +39,17 @@ class _Request(types.Request[dict[str, Any], str]):
     """Any request, its parameters passed on as they are."""
 
 
+def _complete(backend: str, method: str, result: dict[str, Any]) -> dict[str, Any]:
+    """A result, unless it is a question back (2026-07-28): nobody here could answer. Raises `backend_error`."""
+    if result.get("resultType", "complete") == "complete":
+        return result
+    raise DevFlowError(
+        ErrorCode.BACKEND_ERROR,
+        f"{backend} answered {method} with a question of its own, which is not passed on.",
+        suggestion="Give the call all it needs at once; what the backend would ask a client cannot be asked here.",
+    )
+
+
 class Conversation(Protocol):
     """What a call needs of the place it runs in."""
 
@@ -158,7 +169,7 @@ class Session:
                 )
             )
             try:
-                return await asyncio.shield(sending)
+                return _complete(self.spec.id, method, await asyncio.shield(sending))
             except asyncio.CancelledError:
                 self._give_up(sending)
                 raise

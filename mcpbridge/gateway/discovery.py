@@ -57,7 +57,7 @@ async def ask(session: Session, *, timeout: float = LOOK_SECONDS) -> Found:
 
 def _can_be_kept(tool: Mapping[str, Any]) -> bool:
     """Whether a row can hold it: its name is no longer than MCP allows, and no text in it has a NUL."""
-    return 1 <= len(str(tool["name"])) <= MAX_NAME and "\\u0000" not in json.dumps(tool)
+    return 1 <= len(str(tool.get("name", ""))) <= MAX_NAME and "\\u0000" not in json.dumps(tool)
 
 
 def server_of(client: Client) -> dict[str, Any]:
@@ -140,8 +140,8 @@ def keep(spec: BackendSpec, found: Found) -> None:
     is_changed = False
     listed: set[str] = set()
     for tool in found.tools:
-        name = str(tool["name"])
-        if name in listed:
+        name = str(tool.get("name", ""))
+        if not name or name in listed:
             continue
         listed.add(name)
         row = known.get(name)

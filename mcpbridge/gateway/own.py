@@ -1,10 +1,9 @@
 """DevFlow's own tools as actions of the gateway: same envelope, same policy, no process."""
 
-import time
 from typing import Any
 
 from devflow.errors import ErrorCode
-from mcpbridge.envelopes import Outcome
+from mcpbridge.envelopes import Outcome, as_gateway
 from mcpbridge.gateway.calling import refuse_understatement
 from mcpbridge.gateway.catalog import Snapshot
 from mcpbridge.gateway.protocol import GatewayRequest
@@ -40,30 +39,13 @@ async def execute(caller: Caller, request: GatewayRequest, tool: Tool) -> dict[s
     from mcpbridge import dispatcher
 
     caller.facts["effect"] = tool.effect.value
-    started = time.perf_counter()
     refuse_understatement(request, f"{OWN}.{tool.name}", tool.intent, tool.effect)
     outcome = await dispatcher.call(tool.name, request.params, caller, prepaid=True)
     if may_have_happened(outcome, tool.effect):
         caller.facts["is_sent"] = True  # the idempotency key of the request stays taken
     if outcome.error is not None:
         raise outcome.error
-    return {
-        "ok": True,
-        "request": {
-            "intent": request.intent.value,
-            "action": f"{OWN}.{tool.name}",
-            "effect": tool.effect.value,
-        },
-        "result": {
-            "artifact_type": tool.artifact,
-            "data": outcome.value or {},
-            "affected_files": [],
-            "affected_symbols": [],
-        },
-        "meta": {
-            "duration_ms": round((time.perf_counter() - started) * 1000, 3),
-            "mcp_name": OWN,
-            "isolation_used": "agent",
-            "trace_id": caller.trace_id,
-        },
-    }
+    action, effect = f"{OWN}.{tool.name}", tool.effect.value
+    envelope = as_gateway(outcome, intent=request.intent.value, action=action, effect=effect)
+    envelope["meta"]["trace_id"] = caller.trace_id
+    return envelope

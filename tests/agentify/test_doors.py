@@ -114,8 +114,10 @@ def test_an_exit_that_is_only_notified_ends_the_session_and_not_the_server(site:
         assert ask(stream, "ping")["result"] == {}
 
 
-def test_only_administrators_bring_commands(site: Site) -> None:
-    _, key = in_thread(lambda: ApiKey.objects.issue(name="plain", scopes=["read", "write", "execute"]))
+@pytest.mark.parametrize("of_project", [False, True])
+def test_only_administrators_of_the_server_bring_commands(site: Site, project: Project, of_project: bool) -> None:
+    fields = {"scopes": ["admin"], "project_id": project.pk} if of_project else {"scopes": ["read", "write", "execute"]}
+    _, key = in_thread(lambda: ApiKey.objects.issue(name="plain", **fields))
     with RawStream(site, key=key) as stream:
         refused = opened(stream, {"backends": [MINE]})
         assert refused["error"]["code"] == -32602

@@ -130,6 +130,7 @@ async def test_the_command_is_allowed_five_minutes_unless_the_request_says_other
 
     class Anybody:
         facts: dict[str, Any] = {}  # a stand-in for one caller
+        project_root = None
 
         def allows(self, effect: object) -> bool:
             return True

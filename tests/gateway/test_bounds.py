@@ -10,17 +10,19 @@ from typing import Any
 
 import pytest
 
+from devflow.config import PROJECT_ROOT
 from devflow.errors import DevFlowError, ErrorCode
 from mcpbridge import dispatcher
 from mcpbridge.gateway import discovery
 from mcpbridge.gateway.artifacts import shaped
 from mcpbridge.gateway.catalog import backend_spec, catalog
+from mcpbridge.gateway.changes import look_at
 from mcpbridge.gateway.conversing import Session
 from mcpbridge.gateway.sessions import pool
 from mcpbridge.gateway.specs import ActionSpec
 from mcpbridge.models import Action, Backend
 from mcpbridge.tooling import Caller
-from tests.gateway.conftest import Execute
+from tests.gateway.conftest import Execute, outcome_of, register
 from tests.gateway.faulty import faulty, until
 from tests.mcpbridge.conftest import in_thread
 from workflow.models import Gate, Project
@@ -224,9 +226,36 @@ async def test_a_look_at_a_result_ends_with_the_deadline_of_its_call() -> None:
     assert time.monotonic() - began < 3
 
 
-def test_a_composite_cannot_take_the_name_of_a_backend_s_tool() -> None:
+def test_a_composite_cannot_take_the_name_of_a_backend_s_tool(transactional_db: None) -> None:
     from mcpbridge.gateway import composites
 
     with pytest.raises(DevFlowError) as refused:
         in_thread(lambda: composites.save("memory__read", "Reads.", {}, [{"id": "a", "action": "devflow.get_tasks"}]))
     assert "__" in refused.value.details["name"]
+
+
+async def test_a_question_back_is_an_error_not_an_empty_success(gateway: None, execute: Execute) -> None:
+    await register("asking", args=[str(PROJECT_ROOT / "tests" / "fakes" / "asking_backend.py")])
+    answer = await execute(intent="MODIFY", action="asking.ask")
+    assert answer["error"]["type"] == "MCP_ERROR"
+    assert "a question of its own" in answer["error"]["message"]
+
+
+async def test_a_change_is_tried_again_only_where_its_answer_is_kept(gateway: None, caller: Caller) -> None:
+    dying = [sys.executable, "-c", "raise SystemExit(3)"]
+    await faulty("gone", command=dying[0], args=dying[1:])
+    request = {"intent": "MODIFY", "action": "gone.change", "constraints": {"retry_count": 1}}
+    plain = await outcome_of(caller, **request)
+    kept = await outcome_of(caller, "key", **request)
+    assert "backoff" not in dict(plain.facts["spans"])
+    assert "backoff" in dict(kept.facts["spans"])
+
+
+async def test_definitions_under_a_condition_are_among_the_affected_symbols(tmp_path: Path) -> None:
+    source = "try:\n    import x\nexcept ImportError:\n    def load(): return {}\n"
+    source += "if True:\n    class Cart:\n        size = {}\n"
+    (tmp_path / "shop.py").write_text(source.format(1, 1), encoding="utf-8")
+    before = await look_at(str(tmp_path))
+    (tmp_path / "shop.py").write_text(source.format(2, 22), encoding="utf-8")
+    look = await before.compared()
+    assert look.symbols == ["shop.py:Cart", "shop.py:load"]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from mcpbridge import dispatcher
-from mcpbridge.gateway import calling
+from mcpbridge.gateway import beforehand
 from mcpbridge.gateway.catalog import catalog
 from mcpbridge.gateway.sessions import pool
 from mcpbridge.models import Action, Backend
@@ -240,6 +240,6 @@ async def test_nothing_is_left_when_the_pool_closes(small: Backend, execute: Exe
 
 
 def test_templates_are_filled_by_value_and_skip_what_is_optional() -> None:
-    assert calling.filled({"a": "{x}", "b": "plain"}, {"x": [1]}) == {"a": [1], "b": "plain"}
-    assert calling.filled({"a": "{x}"}, {}) is None
-    assert calling.filled({"a": "{x?}", "b": "{y}"}, {"y": 2}) == {"b": 2}
+    assert beforehand.filled({"a": "{x}", "b": "plain"}, {"x": [1]}) == {"a": [1], "b": "plain"}
+    assert beforehand.filled({"a": "{x}"}, {}) is None
+    assert beforehand.filled({"a": "{x?}", "b": "{y}"}, {"y": 2}) == {"b": 2}

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,12 +10,13 @@ import mcp.types as types
 import pytest
 from mcp.shared.exceptions import MCPError
 
+from devflow.config import PROJECT_ROOT
 from mcpbridge.audit import recorder
 from mcpbridge.gateway import catalog
 from mcpbridge.gateway.sessions import pool
 from mcpbridge.models import Action, ApiKey, Backend, ToolCall
 from tests.gateway.conftest import children_carrying
-from tests.gateway.serving import add, opened, passed
+from tests.gateway.serving import add, on_server, opened, passed
 from tests.mcpbridge.conftest import in_thread
 from tests.transports.site import WAIT, Site, http_session, initialize, serve
 
@@ -298,3 +300,38 @@ async def test_a_large_answer_comes_in_part_with_a_link_to_the_whole(site: Site)
     path = link.replace("devflow://answers/", "/mcp/answers/")
     assert site.request("GET", path).text == "x" * 2_000_000
     assert site.request("GET", path, key=site.other_key).status_code == 404
+
+
+async def test_a_project_root_in_the_header_is_where_the_backend_works(site: Site, tmp_path: Any) -> None:
+    small = [str(PROJECT_ROOT / "tests" / "fakes" / "small_backend.py")]
+    activation = {"action": "write_file", "params": {"name": "activated.txt", "text": "{project_root}"}}
+    allowed = {"allowed_roots": [str(tmp_path)], "activation": activation}
+    await asyncio.to_thread(in_thread, lambda: add(site, "small", sys.executable, *small, **allowed))
+    async with passed(site, "small", headers={"X-Project-Root": str(tmp_path)}) as client:
+        answer = await client.call_tool("whoami", {})
+        assert answer.structured_content is not None
+        assert answer.structured_content["cwd"] == str(tmp_path)
+        assert (tmp_path / "activated.txt").read_text(encoding="utf-8") == str(tmp_path)
+    async with passed(site, "small") as client:
+        answer = await client.call_tool("whoami", {})
+        assert answer.structured_content is not None
+        assert answer.structured_content["cwd"] != str(tmp_path)
+    call, headers = {"tool": "small__whoami"}, {"X-Project-Root": "/"}
+    refused = await asyncio.to_thread(site.request, "POST", "/mcp/execute", json=call, headers=headers)
+    assert refused.status_code == 403
+    headers = {"X-Project-Root": str(tmp_path)}
+    done = await asyncio.to_thread(site.request, "POST", "/mcp/execute", json=call, headers=headers)
+    assert done.json()["result"]["cwd"] == str(tmp_path)
+
+
+async def test_a_request_that_reads_does_not_wait_for_a_place_for_ever(site: Site) -> None:
+    row = await asyncio.to_thread(in_thread, lambda: add(site, "busy", concurrency=1, timeouts={"QUERY": 300}))
+    async with passed(site, "busy", mode="legacy") as client:
+        place = pool.place(catalog.backend_spec(row))
+        on_server(site, place.acquire())
+        try:
+            with pytest.raises(MCPError, match=r"within 0\.3 s"):
+                await client.list_prompts()
+        finally:
+            site.loop.call_soon_threadsafe(place.release)
+        assert (await client.list_prompts()).prompts  # and the backend is not thought to have failed

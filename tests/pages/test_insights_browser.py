@@ -14,7 +14,7 @@ __all__ = ["browser", "faults", "login", "opened"]
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 DESKTOP = {"width": 1280, "height": 900}
-CHARTS = 11
+CHARTS = 12
 DRAWN = """(canvas) => {
     const chart = Chart.getChart(canvas);
     const { width, height } = canvas;

@@ -15,8 +15,9 @@ from django.utils import timezone
 from devflow import actors
 from mcpbridge.models import ToolCall
 from tests.pages.conftest import LogIn
-from workflow.models import Event, Phase, Project, Task
+from workflow.models import Event, Kind, Phase, Project, Task
 from workflow.services import agents, claims, projects, tasks, transitions
+from workflow.services.agile import items, sprints
 from workflow.views.figures import Cell, lasting
 from workflow.views.insight_figures import FIGURES
 
@@ -29,6 +30,9 @@ def lived(project: Project) -> Project:
     first = Task.objects.filter(project=project).earliest("pk")
     claims.start(project_id=project.pk, task_id=first.pk, actor=actor)
     transitions.finish(project_id=project.pk, task_id=first.pk, actor=actor)
+    today = timezone.now().date()
+    sprint = sprints.create(project=project, name="One", starts_on=today, ends_on=today, actor=actor)
+    items.create(Kind.USER_STORY, project=project, actor=actor, fields={"subject": "Pay", "sprint_id": sprint.pk})
     for number in range(4):
         call(project, "get_tasks", duration_ms=10 * (number + 1))
     call(project, "=cmd()", outcome="not_found", duration_ms=1200)
@@ -69,7 +73,7 @@ def test_every_figure_has_a_chart_a_table_and_a_file(mia: Client, lived: Project
         assert f'id="{name}"' in page
         assert cells(page, name), name
         assert f'href="/insights/{name}.csv?' in page
-    assert page.count('<canvas role="img"') == len(FIGURES) == 11
+    assert page.count('<canvas role="img"') == len(FIGURES) == 12
     assert "1</b><span>task done in 30 days" in page
     assert "80.0 %</b><span>of 5 tool calls succeeded" in page
 
@@ -197,7 +201,7 @@ def test_the_page_takes_the_same_queries_however_long_the_history(mia: Client, l
     )  # fmt: skip
     for number in range(30):
         call(lived, f"tool_{number}", at=now - timedelta(days=number))
-    assert queries() == before <= 14
+    assert queries() == before <= 16
 
 
 @pytest.mark.parametrize(

@@ -84,7 +84,7 @@ def whole(*, project_id: int, task_id: int) -> Task | None:
     """A task with all its page shows but its notes and its log. Seven queries, whatever stands around it."""
     light = Task.objects.defer("description", "result", "metadata")
     return (
-        Task.objects.select_related("project", "phase", "assigned_agent", "reserved_for", "parent")
+        Task.objects.select_related("project", "phase", "assigned_agent", "reserved_for", "parent", "user_story__epic")
         .prefetch_related(
             "phase__done_definitions",
             "evidence",

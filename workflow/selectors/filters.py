@@ -11,8 +11,9 @@ from django.http import QueryDict
 from devflow.digits import whole
 from workflow.models import Agent, Priority, Status, Task, held_up
 
-Lanes = Literal["", "phase", "epic", "agent", "priority"]
-LANES: tuple[Lanes, ...] = ("phase", "epic", "agent", "priority")
+Lanes = Literal["", "phase", "epic", "story", "parent", "agent", "priority"]
+LANES: tuple[Lanes, ...] = ("phase", "epic", "story", "parent", "agent", "priority")
+"""`epic` is that of a card's story, `parent` the task it is a part of."""
 NOBODY = "-"
 """The agent of tasks that nobody holds."""
 MOST_VALUES = 50
@@ -22,6 +23,7 @@ MAX_TEXT = 200
 @dataclass(frozen=True, slots=True)
 class TaskFilter:
     """Phases by number, agents by name (`-`: nobody), priorities by name: one of each; tags: all; text: everywhere.
+    Stories and epics by their number in the project.
 
     `blocked` True shows only blocked tasks, False only those that are not.
     """
@@ -30,6 +32,8 @@ class TaskFilter:
     agents: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
     priorities: tuple[str, ...] = ()
+    stories: tuple[int, ...] = ()
+    epics: tuple[int, ...] = ()
     blocked: bool | None = None
     text: str = ""
     lanes: Lanes = ""
@@ -39,12 +43,15 @@ class TaskFilter:
         """Read an address. What cannot be meant is left out: an address is typed, shared and outlives its phases."""
         names = {priority.label for priority in Priority}
         phases = (whole(one, digits=7) for one in _values(given, "phase"))
+        stories, epics = ((whole(one, digits=9) for one in _values(given, name)) for name in ("story", "epic"))
         lanes = str(given.get("lanes", ""))
         return cls(
             phases=tuple(one for one in phases if one is not None),
             agents=_values(given, "agent"),
             tags=_values(given, "tag"),
             priorities=tuple(one for one in _values(given, "priority") if one in names),
+            stories=tuple(one for one in stories if one is not None),
+            epics=tuple(one for one in epics if one is not None),
             blocked={"yes": True, "no": False}.get(str(given.get("blocked", ""))),
             text=" ".join(str(given.get("q", "")).replace("\0", "").split())[:MAX_TEXT],
             lanes=lanes if lanes in LANES else "",
@@ -60,6 +67,8 @@ class TaskFilter:
         found += [("agent", one) for one in self.agents]
         found += [("tag", one) for one in self.tags]
         found += [("priority", one) for one in self.priorities]
+        found += [("story", str(one)) for one in self.stories]
+        found += [("epic", str(one)) for one in self.epics]
         if self.blocked is not None:
             found.append(("blocked", "yes" if self.blocked else "no"))
         if self.text:
@@ -78,7 +87,8 @@ class TaskFilter:
             return replace(self, blocked=None)
         if name == "q":
             return replace(self, text="")
-        plural = {"phase": "phases", "agent": "agents", "tag": "tags", "priority": "priorities"}[name]
+        plural = {"phase": "phases", "agent": "agents", "tag": "tags", "priority": "priorities",
+                  "story": "stories", "epic": "epics"}[name]  # fmt: skip
         kept: Any = {plural: tuple(one for one in getattr(self, plural) if str(one) != value)}
         return replace(self, **kept)
 
@@ -92,6 +102,10 @@ class TaskFilter:
             wanted = wanted.filter(named | Q(assigned_agent=None) if NOBODY in self.agents else named)
         if self.priorities:
             wanted = wanted.filter(priority__in=[Priority.of(one) for one in self.priorities])
+        if self.stories:
+            wanted = wanted.filter(user_story__ref__in=self.stories)
+        if self.epics:
+            wanted = wanted.filter(user_story__epic__ref__in=self.epics)
         for tag in self.tags:
             wanted = wanted.filter(tags__has=tag)
         if self.blocked is not None:

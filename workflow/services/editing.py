@@ -9,8 +9,11 @@ from typing import Any
 from django.db import transaction
 
 from devflow.actors import Actor
-from workflow.models import Task
+from devflow.digits import whole
+from devflow.errors import invalid
+from workflow.models import Task, UserStory
 from workflow.services import tasks
+from workflow.services.agile import work
 from workflow.services.rows import check_version, locked_task
 
 
@@ -26,6 +29,8 @@ class Draft:
     boosted: bool
     manual_block: str
     reserved_for: str
+    story: str = ""
+    """The story it is part of, by its number in the project: `#12`."""
 
     @classmethod
     def of(cls, task: Task) -> "Draft":
@@ -38,6 +43,7 @@ class Draft:
             boosted=task.boosted,
             manual_block=task.manual_block,
             reserved_for=task.reserved_for.name if task.reserved_for else "",
+            story=f"#{task.user_story.ref}" if task.user_story else "",
         )
 
     def marks(self) -> dict[str, str]:
@@ -85,6 +91,18 @@ def _body(draft: Draft, marks: Mapping[str, str]) -> str:
     return rest.strip() if head == draft.subject or _mark(head) == marks.get("subject") else draft.description
 
 
+def _story(project_id: int, said: str) -> int | None:
+    """The id of the story called `#12`, or None for an empty text. Raises `invalid_input`."""
+    if not said:
+        return None
+    number = whole(said.removeprefix("#"), digits=9)
+    rows = UserStory.objects.filter(project=project_id, ref=number or 0)
+    found = rows.values_list("pk", flat=True).first()
+    if found is None:
+        raise invalid("Name a story of this project by its number, such as #12.", story=said[:80])
+    return found
+
+
 @transaction.atomic
 def save(*, project_id: int, task_id: str | int, draft: Draft, version: int, actor: Actor) -> Task:
     """Make a task what `draft` says; what it already says stays untouched and unlogged.
@@ -98,13 +116,18 @@ def save(*, project_id: int, task_id: str | int, draft: Draft, version: int, act
     now = Draft.of(task)
     who: dict[str, Any] = {"project_id": project_id, "task_id": task.pk, "actor": actor}
     changed = {field.name for field in fields(Draft) if getattr(draft, field.name) != getattr(now, field.name)}
-    said: dict[str, Any] = {name: getattr(draft, name) for name in changed - {"phase", "manual_block", "reserved_for"}}
+    said: dict[str, Any] = {
+        name: getattr(draft, name) for name in changed - {"phase", "manual_block", "reserved_for", "story"}
+    }
     if "subject" in changed and "description" not in changed and now.description.startswith(now.subject):
         said["description"] = draft.subject + now.description[len(now.subject) :]
     if "phase" in changed:
         said["phase_number"] = draft.phase
     if said:
         task = tasks.edit(**who, **said)
+    if "story" in changed:
+        story_id = _story(project_id, draft.story)
+        task = work.update(project=task.project, pk=task.pk, actor=actor, fields={"user_story_id": story_id})
     if "reserved_for" in changed:
         task = tasks.reserve(**who, agent=draft.reserved_for)
     if "manual_block" in changed:

@@ -26,6 +26,10 @@ FAMILIES = {
     "agent": "Agents",
     "gate": "Gates",
     "phase": "Phases",
+    "epic": "Epics",
+    "story": "Stories",
+    "issue": "Issues",
+    "sprint": "Sprints",
     "project": "Project",
 }
 

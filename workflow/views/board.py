@@ -14,6 +14,7 @@ from workflow.selectors import activity, filters
 from workflow.selectors import board as board_selectors
 from workflow.selectors.filters import TaskFilter
 from workflow.services import tasks, views
+from workflow.taiga import reading
 from workflow.views import cards
 from workflow.views.shell import may_write, page, person_of, project_named, project_of
 
@@ -44,7 +45,8 @@ def board(request: HttpRequest, slug: str) -> HttpResponse:
     }
     if request.headers.get("HX-Request"):
         return render(request, "workflow/_board.html", context)
-    context |= {"projects": projects, "form": form, "here": "board"}
+    context |= {"projects": projects, "form": form, "here": "board", "remote": reading.remote_of(project)}
+    context["taiga_kind"] = "task" if request.GET.get("taiga") == "task" else "user_story"
     return render(request, "workflow/board.html", context, status=status)
 
 
@@ -80,6 +82,8 @@ def _said(name: str, value: str, phases: dict[int, str]) -> str:
         return "nobody's" if value == filters.NOBODY else value
     if name == "blocked":
         return "blocked" if value == "yes" else "not blocked"
+    if name in ("story", "epic"):
+        return f"#{value}"
     return f"“{value}”" if name == "q" else value
 
 

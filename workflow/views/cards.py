@@ -89,7 +89,8 @@ class Shown:
         """Everything the template shows that can change while the task's version does not, and that."""
         card = self.card
         return (
-            *(card.pk, card.version, card.status, card.agent, card.reserved_for, card.epic_subject, card.blockers),
+            *(card.pk, card.version, card.status, card.agent, card.reserved_for, card.parent_subject, card.blockers),
+            *(card.story_ref, card.story_subject),
             *(self.phase and self.phase.name, self.notes, self.lane, self.whole, self.left // 10),
             *(self.place, card.lease_expires_at, ago(card.completed_at)),
         )
@@ -128,7 +129,11 @@ def lane_of(card: Card, lanes: Lanes, phases: Phases) -> tuple[str, str]:
     if lanes == "phase":
         return str(card.phase), str(phases.get(card.phase, card.phase))
     if lanes == "epic":
-        return (f"task-{card.epic}", card.epic_subject or "") if card.epic else ("-", "Without an epic")
+        return (f"epic-{card.epic}", f"#{card.epic_ref} {card.epic_subject}") if card.epic else ("-", "Without an epic")
+    if lanes == "story":
+        return (f"story-{card.story}", f"#{card.story_ref} {card.story_subject}") if card.story else ("-", "No story")
+    if lanes == "parent":
+        return (f"task-{card.parent}", card.parent_subject or "") if card.parent else ("-", "Part of nothing")
     if lanes == "agent":
         return (card.agent, card.agent) if card.agent else ("-", "Nobody")
     if lanes == "priority":
@@ -194,6 +199,8 @@ def _lane_order(lanes: Lanes) -> Callable[[tuple[str, str]], tuple[bool, int, st
     def order(lane: tuple[str, str]) -> tuple[bool, int, str]:
         key, title = lane
         number = int(key) if lanes == "phase" else Priority.of(key) if lanes == "priority" else 0
+        if lanes in ("epic", "story") and key != "-":
+            number = int(title[1:].split(" ", 1)[0])
         return key == "-", number, title.casefold()
 
     return order

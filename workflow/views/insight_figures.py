@@ -8,12 +8,13 @@ from functools import cached_property
 
 from devflow import ports
 from devflow.ports import CallFigures, CallTally
-from workflow.models import Project
-from workflow.selectors import insights
+from workflow.models import Project, Sprint
+from workflow.selectors import insights, planning
 from workflow.selectors.insights import Day, Finished, Parts, Scope, Span, percentile
 from workflow.views.figures import Column, Figure, Row, Value, lasting
 
 CALLS_UNTIL = "Calls over MCP and REST are counted once a client is connected."
+MOST_SPRINTS = 50
 PHASE_HUES = ("accent", "teal", "warn", "violet", "good", "bad")
 
 
@@ -25,6 +26,8 @@ class Insights:
     span: Span
     of: str = ""
     """The part burned down: `phase-2` by number, `epic-17` by id; else everything."""
+    sprint: str = ""
+    """The id of the sprint burned down; else the one that runs."""
 
     @cached_property
     def parts(self) -> Parts:
@@ -61,6 +64,17 @@ class Insights:
     @cached_property
     def calls(self) -> CallFigures:
         return ports.call_figures().figures(self.project.pk, since=self.span.since)
+
+    @cached_property
+    def sprints(self) -> list[Sprint]:
+        """The newest, those that are open first."""
+        rows = Sprint.objects.filter(project=self.project).order_by("is_closed", "-starts_on", "-pk")
+        return list(rows[:MOST_SPRINTS])
+
+    @cached_property
+    def of_sprint(self) -> Sprint | None:
+        named = next((one for one in self.sprints if str(one.pk) == self.sprint), None)
+        return named or planning.current(self.sprints)
 
     @property
     def step_name(self) -> str:
@@ -117,6 +131,49 @@ def _outlook(days: Sequence[Day]) -> str:
     if left == 0 or pace <= 0 or left / pace > 730:
         return said
     return f"{said} At this pace nothing is left about {days[-1].date + timedelta(days=round(left / pace)):%-d %B %Y}."
+
+
+def sprint(of: Insights) -> Figure:
+    return sprint_figure(of.of_sprint)
+
+
+def sprint_figure(found: Sprint | None) -> Figure:
+    """How one sprint burns down: what is left at the end of each day, beside the straight line to nothing."""
+    burned = planning.burndown(found) if found else None
+    unit = "points" if burned and burned.in_points else "stories"
+    days = burned.days if burned else []
+    left = next((day.left for day in reversed(days) if day.left is not None), None)
+    return Figure(
+        name="sprint",
+        title="Sprint burndown",
+        says=f"{unit.capitalize()} of {found} not finished at the end of the day, and the straight line to none."
+        if found
+        else "What is left of a sprint, day by day.",
+        chart="line",
+        head="Day",
+        columns=[
+            Column(f"{unit.capitalize()} left", hue="accent"),
+            Column("Ideal", hue="ink-3", dashed=True),
+            Column("Stories left"),
+        ],
+        rows=[(day.date, [_short(day.left), _short(day.ideal), day.stories]) for day in days],
+        until="No story is in this sprint yet. The backlog puts them there." if found else "There is no sprint yet.",
+        found=_sprint_outlook(burned, left, unit) if burned and days else "",
+    )
+
+
+def _short(number: float | None) -> Value:
+    """Points without a tail of zeros."""
+    return int(number) if number is not None and number == int(number) else number
+
+
+def _sprint_outlook(burned: planning.Burndown, left: float | None, unit: str) -> str:
+    total = f"{_short(burned.total):,} {unit}"
+    if left is None:
+        return f"{total}; it has not begun."
+    ideal = next(day.ideal for day in reversed(burned.days) if day.left is not None)
+    pace = "on the line" if left == ideal else "ahead of the line" if left < ideal else "behind the line"
+    return f"{_short(left):,} of {total} left, {pace}."
 
 
 def throughput(of: Insights) -> Figure:
@@ -310,6 +367,6 @@ def errors(of: Insights) -> Figure:
     )
 
 
-WORK = (flow, burndown, throughput, attempts, cycle, lead)
+WORK = (flow, burndown, sprint, throughput, attempts, cycle, lead)
 CALLS = (calls, latency, tools, clients, errors)
 FIGURES: Mapping[str, Callable[[Insights], Figure]] = {made.__name__: made for made in (*WORK, *CALLS)}

@@ -27,7 +27,7 @@ def _asked(request: HttpRequest) -> tuple[Insights | None, list[ProjectRef]]:
         return None, projects
     days = {str(period): period for period in PERIODS}.get(request.GET.get("days", ""), USUAL_PERIOD)
     span = Span.ending(timezone.now().date(), days)
-    return Insights(project, span, request.GET.get("of", "")), projects
+    return Insights(project, span, request.GET.get("of", ""), request.GET.get("sprint", "")), projects
 
 
 @page

@@ -161,10 +161,18 @@ class Live(AsyncWebsocketConsumer):
         told: dict[str, Any] = {"changes": changes}
         if self.wanted is not None and any(one.type.startswith(("phase.", "project.")) for one in events):
             return told | {"reload": True}  # names and limits stand on every card and column
+        plans = self.wanted is not None and (self.wanted.epics or self.wanted.lanes in ("epic", "story"))
+        if plans and any(one.type.startswith(("epic.", "story.")) for one in events):
+            return told | {"reload": True}  # which lane is whose, and what it is called
         numbers = dict.fromkeys(int(one.id[5:]) for one in events if one.id.startswith("task-"))
-        if self.wanted is None or not numbers:
+        if self.wanted is not None and any(one.type.startswith("story.") and not one.id for one in events):
+            return told | {"reload": True}
+        stories = {int(one.id[6:]) for one in events if one.id.startswith("story-")}  # their names stand on cards
+        if self.wanted is None or not (numbers or stories):
             return told
-        around = Task.objects.filter(Q(dependencies__blocker__in=numbers) | Q(parent__in=numbers))
+        around = Task.objects.filter(
+            Q(dependencies__blocker__in=numbers) | Q(parent__in=numbers) | Q(user_story__in=stories)
+        )
         around_ids = around.order_by("pk").distinct().values_list("pk", flat=True)
         touched = [*numbers, *(pk for pk in around_ids[:MOST_MISSED] if pk not in numbers)]  # their badges change too
         shown = cards.by_id(self.project, self.wanted, touched)

@@ -11,6 +11,8 @@ from django.views.decorators.http import require_http_methods
 from devflow.errors import ERROR_TABLE, DevFlowError, ErrorCode
 from workflow.forms import EditTask
 from workflow.models import Agent, Event, Phase, Task
+from workflow.models.agile import CLOSING
+from workflow.selectors import agile
 from workflow.services import editing
 from workflow.services.editing import Clash, Draft
 from workflow.views.shell import may_write, page, person_of
@@ -18,6 +20,7 @@ from workflow.views.task import refused_page, task_of
 
 EDITS = ("task.edited", "task.blocked", "task.unblocked", "task.reserved", "task.unreserved")
 MOST_AGENTS = 200
+MOST_STORIES = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +92,8 @@ def _decided(request: HttpRequest, mine: Draft, now: Draft) -> Draft:
 
 
 def _form(request: HttpRequest, row: Task, form: EditTask, *, status: int = 200) -> HttpResponse:
-    context = {"task": row, "project": row.project, "form": form, "here": "board"}
+    stories = agile.stories(row.project_id).exclude(status__category__in=CLOSING).order_by("position", "pk")
+    context = {"task": row, "project": row.project, "form": form, "here": "board", "stories": stories[:MOST_STORIES]}
     return render(request, "workflow/task_edit.html", context, status=status)
 
 

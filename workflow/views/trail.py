@@ -47,6 +47,27 @@ SAID = {
     "project.tasks_imported": "imported tasks",
     "phase.created": "made a phase",
     "phase.changed": "changed a phase",
+    "project.words": "changed the words of planning",
+    "task.deleted": "deleted a task",
+    "epic.created": "made the epic",
+    "epic.changed": "changed the epic",
+    "epic.moved": "moved the epic",
+    "epic.commented": "commented on the epic",
+    "epic.deleted": "deleted the epic",
+    "story.created": "made the story",
+    "story.changed": "changed the story",
+    "story.moved": "moved the story",
+    "story.commented": "commented on the story",
+    "story.deleted": "deleted the story",
+    "issue.created": "reported the issue",
+    "issue.changed": "changed the issue",
+    "issue.commented": "commented on the issue",
+    "issue.deleted": "deleted the issue",
+    "sprint.created": "made the sprint",
+    "sprint.changed": "changed the sprint",
+    "sprint.closed": "closed the sprint",
+    "sprint.reopened": "opened the sprint again",
+    "sprint.deleted": "deleted the sprint",
 }
 """Each kind of event after its actor's name; the activity page offers them as filters."""
 
@@ -93,9 +114,24 @@ def _detail(kind: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> s
         return f"to {', '.join(after.get('to', []))}"
     if kind.startswith("gate."):
         return str(after.get("name", ""))
+    if kind.startswith(("epic.", "story.", "issue.")):
+        return _planned(kind, before, after)
+    if kind.startswith("sprint."):
+        return str(after.get("name", ""))
+    if kind == "project.words":
+        return f"{after.get('did', '')} the {after.get('what', '')} {after.get('name', '')}".strip()
     if kind == "task.undone":
         return f"it is {str(after.get('status', '')).replace('_', ' ')} again"
     return ""
+
+
+def _planned(kind: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+    told = {**before, **after}
+    named = f"#{told.get('ref', '')} {told.get('subject', '')}"
+    if not kind.endswith(".changed"):
+        return named
+    moved = [f"{name} {before[name]} → {after.get(name)}" for name in before if name == "status"]
+    return f"{named}: {', '.join([*moved, *(name.replace('_', ' ') for name in before if name != 'status')])}"
 
 
 def _edited(name: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
