@@ -62,7 +62,7 @@ async def test_discovery_honours_toolsets_and_exposure(web: httpx.AsyncClient, a
 async def test_a_reading_key_is_not_shown_tools_that_write(web: httpx.AsyncClient, new_key: NewKey) -> None:
     response = await web.get("/mcp/tools", headers={"X-API-Key": await new_key("read")})
     changing = {entry["name"] for entry in response.json()["tools"] if entry["effect"] != "READ_ONLY"}
-    assert changing <= {"gateway_execute", "orchestrate_task"}, "these look at what each call would do"
+    assert changing <= {"gateway_execute", "orchestrate_task", "confirm_plan"}, "these look at what each call would do"
 
 
 async def test_one_tool_is_found_by_its_name(web: httpx.AsyncClient, as_key: dict[str, str]) -> None:

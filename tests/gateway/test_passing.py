@@ -15,7 +15,7 @@ from mcpbridge.audit import recorder
 from mcpbridge.gateway import catalog
 from mcpbridge.gateway.sessions import pool
 from mcpbridge.models import Action, ApiKey, Backend, ToolCall
-from tests.gateway.conftest import children_carrying
+from tests.gateway.faulty import survivors
 from tests.gateway.serving import add, on_server, opened, passed
 from tests.mcpbridge.conftest import in_thread
 from tests.transports.site import WAIT, Site, http_session, initialize, serve
@@ -261,7 +261,7 @@ def test_the_door_stands_here_too(site: Site) -> None:
     assert "plain" in missing.text
     narrow = key_with("read", toolsets=["memory"])
     assert site.request("POST", path, key=narrow, content=body, headers=ACCEPT).status_code == 403
-    assert children_carrying("DEVFLOW_CHILD=") == []  # nothing was started for any of them
+    assert survivors() == []  # nothing was started for any of them
 
 
 def test_a_backend_that_is_switched_off_or_down_says_so(site: Site) -> None:

@@ -306,12 +306,13 @@ def test_files_given_to_children_of_dead_owners_are_removed() -> None:
 
 
 SETUP = """
-import sys
-from mcpbridge.models import Action, Backend
+import asyncio, sys
+from mcpbridge.gateway import catalog, discovery
+from mcpbridge.models import Backend
 row = Backend.objects.create(backend_id="stubborn", transport="stdio", command=sys.executable, args={args!r},
                              inherit_env=["STAYS_AT"])
-Action.objects.create(backend=row, name="echo", input_schema={{"type": "object"}}, fingerprint="-", intent="QUERY",
-                      effect="READ_ONLY")
+found = asyncio.run(discovery.refresh(catalog.backend_spec(row)))
+assert not isinstance(found, Exception), found
 """
 
 
