@@ -30,6 +30,7 @@ from mcpbridge.tooling import Caller, Effect, Resource, Tool, prompts, resources
 Context = ServerRequestContext[Any, Any]
 
 STAYING_OPEN = ("sse", "stdio")
+MOST_WAITING = 1000
 
 INSTRUCTIONS = """\
 DevFlow is the workbench you share with other agents and the people who steer you.
@@ -116,15 +117,22 @@ def _caller(ctx: Context) -> Caller:
 
 @asynccontextmanager
 async def reporting(ctx: Context, caller: Caller) -> AsyncIterator[Caller]:
-    """Give the caller a `report` that may be used from any thread; everything reported is sent before the answer."""
+    """Give the caller a `report` that may be used from any thread; what is reported is sent before the answer.
+
+    A client that reads too slowly misses reports past `MOST_WAITING`, not the answer.
+    """
     if not ctx.meta or ctx.meta.get("progress_token") is None:
         yield caller
         return
     loop = asyncio.get_running_loop()
     reports: asyncio.Queue[tuple[float, float | None, str | None] | None] = asyncio.Queue()
 
+    def keep(item: tuple[float, float | None, str | None]) -> None:
+        if reports.qsize() < MOST_WAITING:
+            reports.put_nowait(item)
+
     def report(progress: float, total: float | None = None, message: str | None = None) -> None:
-        loop.call_soon_threadsafe(reports.put_nowait, (progress, total, message))
+        loop.call_soon_threadsafe(keep, (progress, total, message))
 
     async def send() -> None:
         while (item := await reports.get()) is not None:

@@ -1,12 +1,16 @@
 """DevFlow's own tools as actions of the gateway: same envelope, same policy, no process."""
 
+import asyncio
 from typing import Any
 
 from devflow.errors import ErrorCode
 from mcpbridge.envelopes import Outcome, as_gateway
+from mcpbridge.gateway.artifacts import shaped
 from mcpbridge.gateway.calling import refuse_understatement
 from mcpbridge.gateway.catalog import Snapshot
+from mcpbridge.gateway.faults import out_of_time
 from mcpbridge.gateway.protocol import GatewayRequest
+from mcpbridge.gateway.specs import ActionSpec
 from mcpbridge.registry import CALL_TOOL, GATEWAY_EXECUTE, registry
 from mcpbridge.tooling import Caller, Effect, Tool
 
@@ -35,12 +39,21 @@ def may_have_happened(outcome: Outcome, effect: Effect) -> bool:
 
 
 async def execute(caller: Caller, request: GatewayRequest, tool: Tool) -> dict[str, Any]:
-    """Run one of our tools and give the success envelope. Raises what the call raised."""
+    """Run one of our tools and give the success envelope. Raises what the call raised.
+
+    There is no process to isolate and nothing to try again: of the constraints, the time holds.
+    """
     from mcpbridge import dispatcher
 
     caller.facts["effect"] = tool.effect.value
     refuse_understatement(request, f"{OWN}.{tool.name}", tool.intent, tool.effect)
-    outcome = await dispatcher.call(tool.name, request.params, caller, prepaid=True)
+    seconds = request.constraints.timeout_ms / 1000 if request.constraints.timeout_ms else None
+    try:
+        async with asyncio.timeout(seconds):
+            outcome = await dispatcher.call(tool.name, request.params, caller, prepaid=True)
+    except TimeoutError:
+        caller.facts["is_sent"] = tool.effect is not Effect.READ_ONLY
+        raise out_of_time(f"{OWN}.{tool.name}", seconds or 0) from None
     if may_have_happened(outcome, tool.effect):
         caller.facts["is_sent"] = True  # the idempotency key of the request stays taken
     if outcome.error is not None:
@@ -48,4 +61,8 @@ async def execute(caller: Caller, request: GatewayRequest, tool: Tool) -> dict[s
     action, effect = f"{OWN}.{tool.name}", tool.effect.value
     envelope = as_gateway(outcome, intent=request.intent.value, action=action, effect=effect)
     envelope["meta"]["trace_id"] = caller.trace_id
+    if request.artifact is not None and request.artifact != "JSON":
+        answer = {"structuredContent": outcome.value or {}}
+        shown = await shaped(answer, request.artifact, root=None, source=ActionSpec(OWN, tool.name))
+        envelope["result"]["data"], envelope["result"]["artifact_type"] = shown
     return envelope

@@ -254,3 +254,11 @@ async def test_a_repeat_of_a_change_that_failed_is_given_the_same_failure(small:
     again = await execute(**request, idempotency_key="k")
     assert first["error"]["type"] == again["error"]["type"] == "MCP_ERROR"
     assert first["error"]["message"] == again["error"]["message"]
+
+
+async def test_own_tools_give_the_artifact_that_is_asked_for(small: Any, execute: Execute) -> None:
+    said = await execute(intent="QUERY", action="devflow.get_phase_info", params={"phase_id": 1}, artifact="TEXT")
+    assert said["result"]["artifact_type"] == "TEXT"
+    assert json.loads(said["result"]["data"]["text"])["name"]
+    wrong = await execute(intent="QUERY", action="devflow.get_phase_info", params={"phase_id": 1}, artifact="BINARY")
+    assert (wrong["error"]["type"], wrong["error"]["code"]) == ("VALIDATION", "invalid_input")
