@@ -14,7 +14,7 @@ from bench.load import HANDSHAKE, Client, Figures, figures, hammer, http_request
 from bench.processes import ROOT, asgi, free_port, migrated, seeded_by, wait_for
 from tests.running import environment, running
 
-SECONDS, ROUNDS, CALLERS = 3.0, 5, (1, 16)
+SECONDS, ROUNDS, CALLERS = 3.0, 3, (1, 16)
 FAULTS = ("hang", "die", "noise", "flood", "line")
 ARGUMENTS = {"a": 2, "b": 3}
 SERVER = [sys.executable, "-m", "bench.stdio_bare"]

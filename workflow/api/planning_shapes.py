@@ -26,10 +26,10 @@ from workflow.models.agile import MAX_REASON, MAX_SUBJECT
 from workflow.selectors import agile
 
 COLOR = r"^#[0-9A-Fa-f]{6}$"
-KINDS = [(kind.value, kind.value) for kind in Kind]
-CATEGORIES = [(one.value, one.value) for one in Category]
-URGENCIES = [(one.value, one.value) for one in Urgency]
-SEVERITIES = [(one.value, one.value) for one in Severity]
+KINDS = Kind.choices
+CATEGORIES = Category.choices
+URGENCIES = Urgency.choices
+SEVERITIES = Severity.choices
 _BASE = ("id", "ref", "project", "subject", "description", "status", "assigned_to", "tags")
 _STATE = ("is_blocked", "blocked_reason", "version", "created_by", "created_at", "updated_at", "closed_at")
 
@@ -194,7 +194,7 @@ class StatusChange(Exact):
     category = serializers.ChoiceField(choices=CATEGORIES, required=False)
     color = serializers.RegexField(COLOR, required=False)
     core = serializers.ChoiceField(
-        choices=[(one.value, one.value) for one in Status],
+        choices=Status.choices,
         required=False,
         allow_blank=True,
         help_text="Tasks: the state of the board it stands for.",
@@ -215,7 +215,7 @@ class TypeCreate(TypeChange, _New):
     name = Text(max_length=80)
 
 
-class Comment(Exact):
+class CommentCreate(Exact):
     body = Text()
 
 

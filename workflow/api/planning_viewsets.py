@@ -149,13 +149,13 @@ class _Items(_Rows):
         return found
 
     @extend_schema(methods=["get"], responses=shapes.CommentSerializer(many=True))
-    @extend_schema(methods=["post"], request=shapes.Comment, responses={201: shapes.CommentSerializer})
+    @extend_schema(methods=["post"], request=shapes.CommentCreate, responses={201: shapes.CommentSerializer})
     @action(detail=True, methods=["get", "post"], filterset_class=None, search_fields=(), ordering_fields=())
     def comments(self, request: Request, pk: str) -> Response:
         """Its comments, oldest first; POST adds one."""
         row = self.get_object()
         if request.method == "POST":
-            values = self.given(request, shapes.Comment)
+            values = self.given(request, shapes.CommentCreate)
             made = items.say(row, body=values["body"], actor=self.writer(row.project_id))
             return Response(shapes.CommentSerializer(made).data, status=201)
         page = self.paginate_queryset(row.comments.order_by("pk"))

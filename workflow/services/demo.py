@@ -13,7 +13,6 @@ from devflow.actors import Actor
 from devflow.ports import CallSeen
 from workflow.models import Agent, Event, Evidence, Message, Note, Project, Task
 from workflow.services import agents, claims, messages, phases, projects, tasks, transitions
-from workflow.services.demo_plan import plan
 from workflow.services.rows import phase_numbered
 from workflow.services.tasks import Proof
 
@@ -135,8 +134,6 @@ def seed_demo(*, reset: bool = False) -> Project:
             slug=SLUG, name="Demo shop", description="A small web shop with a mobile app on its way.", template=None
         )
     else:
-        for planned in (project.issues, project.user_stories, project.epics, project.sprints):
-            planned.all().delete()
         project.tasks.all().delete()
         project.agents.all().delete()
         project.events.all().delete()
@@ -220,7 +217,6 @@ class _Story:
         for actor, number in ((self.ada, 1), (self.ben, 2), (self.vera, 3)):
             phase = phase_numbered(project_id=self.project_id, number=number)
             Agent.objects.filter(project_id=self.project_id, name=actor.name).update(phase=phase)
-        plan(Project.objects.get(pk=self.project_id), tasks=self.tasks, actor=self.ada)
         self._calls(self.ada, "claim_task", "get_tasks", "get_tasks", "add_task_note", "get_phase_info")
         self._calls(self.ada, "get_my_task", "create_task", "add_task_note", seconds_ago=170)
         self._calls(self.ben, "claim_task", "get_my_task", "get_my_task", "update_task_status", failing=(1,))
