@@ -156,6 +156,7 @@ class Catalog:
     def __init__(self) -> None:
         self._known = Snapshot()
         self._until = 0.0
+        self._asked = 0
         self._loading: asyncio.Lock | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -173,12 +174,15 @@ class Catalog:
             self._loading, self._loop = asyncio.Lock(), loop
         async with self._loading:
             if self._until <= time.monotonic():
+                asked = self._asked
                 self._known = await run_blocking(load, self._known)
-                self._until = time.monotonic() + LOOK_SECONDS
+                if asked == self._asked:  # else something changed while it was read
+                    self._until = time.monotonic() + LOOK_SECONDS
         return self._known
 
     def forget(self) -> None:
         """Look at the rows before the next call."""
+        self._asked += 1
         self._until = 0.0
 
 
