@@ -29,7 +29,6 @@ from mcpbridge.tooling import SCOPE_FOR, Caller, Effect, Tool, WireResult
 logger = logging.getLogger(__name__)
 
 TRANSIENT_TRIES = 4
-GRACE_SECONDS = 1.0
 
 
 class Unchanged:

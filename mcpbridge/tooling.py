@@ -8,7 +8,7 @@ import inspect
 import json
 import re
 import typing
-from collections.abc import Awaitable, Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property, partial
@@ -624,6 +624,3 @@ def resource(
         return function
 
     return declare
-
-
-ToolRunner = Callable[[Tool, Caller, dict[str, Any]], Awaitable[Any]]

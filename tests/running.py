@@ -17,7 +17,7 @@ import httpx
 from devflow import owner
 from devflow.config import ENV_PREFIX, PROJECT_ROOT
 
-START_SECONDS = 60
+START_SECONDS = 120
 STOP_SECONDS = 30
 
 

@@ -75,7 +75,7 @@ def _secret(prompt: str) -> str:
 
 
 def _connect(options: argparse.Namespace) -> int:
-    from workflow.services.agile import remotes
+    from workflow.taiga import remotes
 
     if bool(options.username) == options.token_stdin:
         raise CommandError("give --username NAME, or --token-stdin.", 2)
@@ -95,7 +95,7 @@ def _connect(options: argparse.Namespace) -> int:
 
 
 def _test(options: argparse.Namespace) -> int:
-    from workflow.services.agile import remotes
+    from workflow.taiga import remotes
 
     tested = remotes.test(_project(options.project))
     if options.json:
@@ -108,7 +108,7 @@ def _test(options: argparse.Namespace) -> int:
 
 
 def _disconnect(options: argparse.Namespace) -> int:
-    from workflow.services.agile import remotes
+    from workflow.taiga import remotes
 
     remotes.disconnect(_project(options.project), actor=BY)
     said = {"project": options.project, "disconnected": True}

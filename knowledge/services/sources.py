@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
-from urllib.parse import urlsplit
 
 from django.core.exceptions import ValidationError
 from django.db import transaction
@@ -20,7 +19,6 @@ from knowledge.selectors.sources import KIND
 from knowledge.services import documents
 
 MAX_TAGS, MAX_TAG = 50, 64
-LABEL = frozenset({"title", "description", "priority"})
 CHANGEABLE = frozenset({"title", "description", "tags", "priority", "options"})
 _WEB_OPTIONS: Mapping[str, type] = {
     "max_depth": int,
@@ -314,7 +312,3 @@ def _wake() -> None:
     from knowledge.jobs import ingest
 
     ingest.wake()
-
-
-def host_of(source: Source) -> str:
-    return urlsplit(source.url).hostname or "" if source.type == Source.Type.WEB else ""

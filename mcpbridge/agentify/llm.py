@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from devflow import config
+from devflow.digits import whole
 from devflow.errors import DevFlowError, ErrorCode
 
 if TYPE_CHECKING:
@@ -117,8 +118,8 @@ def _tls() -> "ssl.SSLContext":
 
 
 def _wait(headers: httpx.Headers) -> int | None:
-    asked = headers.get("retry-after", "")
-    return min(int(asked), 3600) * 1000 if asked.isascii() and asked.isdigit() and len(asked) < 6 else None
+    asked = whole(headers.get("retry-after", ""), digits=5)
+    return None if asked is None else min(asked, 3600) * 1000
 
 
 def without_keys(text: str, key: str = "") -> str:

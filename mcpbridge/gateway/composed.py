@@ -14,6 +14,7 @@ from typing import Any
 from django.db.models import Count, Max
 from pydantic import TypeAdapter
 
+from devflow.digits import whole
 from devflow.errors import DevFlowError, ErrorCode, invalid
 from mcpbridge import ratelimit
 from mcpbridge.gateway import large, own, policy
@@ -107,8 +108,8 @@ def _looked_up(text: str, source: str, path: str, answers: Mapping[str, Any], op
         large.refuse_cut(found, f"The step {source}")
         if isinstance(found, Mapping) and part in found:
             found = found[part]
-        elif isinstance(found, list) and part.isascii() and part.isdecimal() and int(part) < len(found):
-            found = found[int(part)]
+        elif isinstance(found, list) and (place := whole(part)) is not None and place < len(found):
+            found = found[place]
         elif source == INPUT and depth == 0 and part in optional:
             return ABSENT
         else:

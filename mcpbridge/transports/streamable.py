@@ -23,7 +23,6 @@ from mcpbridge.server import build_server
 
 SESSION_HEADER = b"mcp-session-id"
 MAX_SESSION_ID = 2048
-VERSION_HEADER = b"mcp-protocol-version"
 _MODERN = frozenset(version.encode() for version in MODERN_PROTOCOL_VERSIONS)
 
 

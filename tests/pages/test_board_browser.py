@@ -347,6 +347,7 @@ def test_an_agent_works_while_people_watch_decide_and_write_to_it(board: Board, 
     board.agent("robo", "update_task_status", task_id=claimed["id"], status="done", result="Built", lease_token=token)
     noa.sees("Build it", "review")
     card.get_by_text("needs you").wait_for()
+    mia.sees("Build it", "review")
     mia.drag("Build it", "in_progress")
     mia.page.get_by_label("Feedback").fill("Add a test")
     mia.page.get_by_role("button", name="Send back").click()

@@ -1,6 +1,7 @@
 """Insights in a real browser: charts drawn from the tables beside them, in the colours of the scheme."""
 
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import httpx
@@ -31,7 +32,7 @@ DRAWN = """(canvas) => {
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    """The demo project after a few calls of two clients, one of them refused."""
+    """The demo project with a story in a sprint, after a few calls of two clients, one of them refused."""
     with running(tmp_path_factory.mktemp("insights") / "home") as server:
         calls: list[tuple[str, dict[str, str]]] = [("get_kanban_board", {})] * 4 + [
             ("release_task", {"task_id": "task-9999"})
@@ -40,7 +41,18 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
             headers = {"X-API-Key": server.key, "X-Agent-Id": "a", "X-Project": "demo", "User-Agent": client}
             for tool, args in calls:
                 httpx.post(f"{server.url}/mcp/execute", json={"tool": tool, "args": args}, headers=headers)
+        plan(server)
         yield server
+
+
+def plan(server: RunningServer) -> None:
+    """One story in a sprint that runs."""
+    today = datetime.now(UTC).date()
+    days = {"starts_on": str(today - timedelta(days=7)), "ends_on": str(today + timedelta(days=6))}
+    with httpx.Client(base_url=f"{server.url}/api/v1/", headers={"X-API-Key": server.key}) as client:
+        sprint = client.post("sprints/", json={"project": "demo", "name": "Sprint 1", **days}).raise_for_status().json()
+        story = {"project": "demo", "subject": "Pay by card", "sprint": sprint["id"], "points": {"back": 3}}
+        client.post("stories/", json=story).raise_for_status()
 
 
 def charts(page: Any) -> dict[str, Any]:

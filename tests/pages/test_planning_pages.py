@@ -18,8 +18,8 @@ from tests.pages.conftest import LogIn
 from tests.taiga_remote.scenes import ADMIN, PASSWORD
 from workflow.models import AgileRole, Epic, Issue, IssueType, ItemStatus, Kind, Project, Sprint, Task, UserStory
 from workflow.services import claims, projects, transitions
-from workflow.services.agile import items, remotes, sprints, words, work
-from workflow.taiga import transport
+from workflow.services.agile import items, sprints, words, work
+from workflow.taiga import remotes, transport
 from workflow.taiga.remote import RemoteProvider
 
 

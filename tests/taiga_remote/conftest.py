@@ -6,8 +6,7 @@ from devflow.actors import SYSTEM, Actor
 from tests.fakes.taiga_server import TaigaServer
 from workflow.models import Project
 from workflow.services import projects
-from workflow.services.agile import remotes
-from workflow.taiga import transport
+from workflow.taiga import remotes, transport
 from workflow.taiga.remote import RemoteProvider
 
 from .scenes import ADMIN, PASSWORD

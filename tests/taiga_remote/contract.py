@@ -16,8 +16,7 @@ PATHS = {"epic": "epics", "user_story": "userstories", "task": "tasks", "issue":
 def remote_scene(request: pytest.FixtureRequest) -> Scene:
     from workflow.models import Project
     from workflow.services import projects
-    from workflow.services.agile import remotes
-    from workflow.taiga import transport
+    from workflow.taiga import remotes, transport
 
     taiga = TaigaServer()
     taiga.__enter__()

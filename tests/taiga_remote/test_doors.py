@@ -16,8 +16,8 @@ from tests.fakes import taiga_server as fake
 from tests.fakes.taiga_server import TaigaServer
 from workflow.models import Event, Membership, Project, RemoteProject
 from workflow.services import projects
-from workflow.services.agile import remotes
-from workflow.services.agile.remotes import checked_url
+from workflow.taiga import remotes
+from workflow.taiga.remotes import checked_url
 
 from .scenes import ADMIN, PASSWORD, refused
 

@@ -11,7 +11,7 @@ from devflow.actors import Actor
 from devflow.administration import ModelAdmin, each, person_of
 from devflow.errors import DevFlowError
 from workflow.models import Project, RemoteProject
-from workflow.services.agile import remotes
+from workflow.taiga import remotes
 
 
 class ConnectForm(forms.ModelForm):  # type: ignore[type-arg]  # Django's own takes no parameter at run time

@@ -91,6 +91,20 @@ class TypeRows(ProjectRows):
         fields = ()
 
 
+def _described(made: Any, changed: Any, shown: Any) -> Any:
+    """What a view set takes to make and change a row, and how it shows one."""
+    return extend_schema_view(
+        create=extend_schema(request=made, responses={201: shown}),
+        partial_update=extend_schema(request=changed, responses=shown),
+        destroy=extend_schema(responses={204: None}),
+    )
+
+
+_of_all = action(
+    detail=False, methods=["post"], pagination_class=None, filterset_class=None, search_fields=(), ordering_fields=()
+)
+
+
 class _Rows(ListModelMixin, RetrieveModelMixin, WorkflowRows):
     lookup_value_regex = "[1-9][0-9]{0,15}"
 
@@ -103,14 +117,14 @@ class _Items(_Rows):
     search_fields = ("subject", "description")
     ordering_fields = ("id", "ref", "position", "created_at", "updated_at")
 
-    def made(self, request: Request) -> Response:
+    def create(self, request: Request) -> Response:
         values = self.given(request)
         project = project_named(request, values.pop("project"))
         actor = self.writer(project.pk)
         made = items.create(self.kind, project=project, actor=actor, fields=self._fields(project, values))
         return self.shown(made.pk, created=True)
 
-    def changed(self, request: Request) -> Response:
+    def partial_update(self, request: Request, pk: str) -> Response:
         row = self.get_object()
         values = self.given(request)
         version = values.pop("version", None)
@@ -162,7 +176,7 @@ class _Items(_Rows):
         return self.get_paginated_response(shapes.CommentSerializer(page, many=True).data)
 
 
-@extend_schema_view(destroy=extend_schema(responses={204: None}))
+@_described(shapes.EpicCreate, shapes.EpicChange, shapes.EpicSerializer)
 class EpicViewSet(_Items):
     """Epics with their progress. Deleting one leaves its stories."""
 
@@ -172,16 +186,8 @@ class EpicViewSet(_Items):
     filterset_class = EpicRows
     write_serializers = {"create": shapes.EpicCreate, "partial_update": shapes.EpicChange}
 
-    @extend_schema(request=shapes.EpicCreate, responses={201: shapes.EpicSerializer})
-    def create(self, request: Request) -> Response:
-        return self.made(request)
 
-    @extend_schema(request=shapes.EpicChange, responses=shapes.EpicSerializer)
-    def partial_update(self, request: Request, pk: str) -> Response:
-        return self.changed(request)
-
-
-@extend_schema_view(destroy=extend_schema(responses={204: None}))
+@_described(shapes.StoryCreate, shapes.StoryChange, shapes.StorySerializer)
 class StoryViewSet(_Items):
     """User stories with their progress. Deleting one leaves its tasks."""
 
@@ -191,16 +197,8 @@ class StoryViewSet(_Items):
     filterset_class = StoryRows
     write_serializers = {"create": shapes.StoryCreate, "partial_update": shapes.StoryChange}
 
-    @extend_schema(request=shapes.StoryCreate, responses={201: shapes.StorySerializer})
-    def create(self, request: Request) -> Response:
-        return self.made(request)
 
-    @extend_schema(request=shapes.StoryChange, responses=shapes.StorySerializer)
-    def partial_update(self, request: Request, pk: str) -> Response:
-        return self.changed(request)
-
-
-@extend_schema_view(destroy=extend_schema(responses={204: None}))
+@_described(shapes.IssueCreate, shapes.IssueChange, shapes.IssueSerializer)
 class IssueViewSet(_Items):
     """Issues: what was reported."""
 
@@ -210,15 +208,8 @@ class IssueViewSet(_Items):
     filterset_class = IssueRows
     write_serializers = {"create": shapes.IssueCreate, "partial_update": shapes.IssueChange}
 
-    @extend_schema(request=shapes.IssueCreate, responses={201: shapes.IssueSerializer})
-    def create(self, request: Request) -> Response:
-        return self.made(request)
 
-    @extend_schema(request=shapes.IssueChange, responses=shapes.IssueSerializer)
-    def partial_update(self, request: Request, pk: str) -> Response:
-        return self.changed(request)
-
-
+@_described(shapes.SprintCreate, shapes.SprintChange, shapes.SprintSerializer)
 class SprintViewSet(_Rows):
     """Sprints. One that holds stories or issues is closed, not deleted."""
 
@@ -229,21 +220,18 @@ class SprintViewSet(_Rows):
     search_fields = ("name",)
     ordering_fields = ("id", "name", "starts_on", "ends_on")
 
-    @extend_schema(request=shapes.SprintCreate, responses={201: shapes.SprintSerializer})
     def create(self, request: Request) -> Response:
         values = self.given(request)
         project = project_named(request, values.pop("project"))
         made = sprints.create(project=project, actor=self.writer(project.pk), **values)
         return self.shown(made.pk, created=True)
 
-    @extend_schema(request=shapes.SprintChange, responses=shapes.SprintSerializer)
     def partial_update(self, request: Request, pk: str) -> Response:
         row = self.get_object()
         values = self.given(request)
         sprints.change(**self._who(row), fields=values)
         return self.shown(row.pk)
 
-    @extend_schema(responses={204: None})
     def destroy(self, request: Request, pk: str) -> Response:
         row = self.get_object()
         sprints.delete(**self._who(row))
@@ -258,7 +246,7 @@ class _Words(_Rows):
     search_fields = ("name",)
     ordering_fields = ("id", "order", "name")
 
-    def made(self, request: Request) -> Response:
+    def create(self, request: Request) -> Response:
         values = self.given(request)
         project = project_named(request, values.pop("project"))
         actor = self.writer(project.pk, admin=True)
@@ -267,7 +255,7 @@ class _Words(_Rows):
         made = words.add(self.model, project=project, actor=actor, **values)
         return self.shown(made.pk, created=True)
 
-    def changed(self, request: Request) -> Response:
+    def partial_update(self, request: Request, pk: str) -> Response:
         row = self.get_object()
         values = self.given(request)
         words.change(self.model, **self._who(row, admin=True), **values)
@@ -287,7 +275,7 @@ class _Words(_Rows):
         return Response(self.serializer_class(placed, many=True).data)
 
 
-@extend_schema_view(destroy=extend_schema(responses={204: None}))
+@_described(shapes.StatusCreate, shapes.StatusChange, shapes.StatusSerializer)
 class StatusViewSet(_Words):
     """The statuses of epics, stories, tasks and issues."""
 
@@ -297,29 +285,14 @@ class StatusViewSet(_Words):
     filterset_class = StatusRows
     write_serializers = {"create": shapes.StatusCreate, "partial_update": shapes.StatusChange}
 
-    @extend_schema(request=shapes.StatusCreate, responses={201: shapes.StatusSerializer})
-    def create(self, request: Request) -> Response:
-        return self.made(request)
-
-    @extend_schema(request=shapes.StatusChange, responses=shapes.StatusSerializer)
-    def partial_update(self, request: Request, pk: str) -> Response:
-        return self.changed(request)
-
     @extend_schema(request=shapes.StatusOrder, responses=shapes.StatusSerializer(many=True), filters=False)
-    @action(
-        detail=False,
-        methods=["post"],
-        pagination_class=None,
-        filterset_class=None,
-        search_fields=(),
-        ordering_fields=(),
-    )
+    @_of_all
     def order(self, request: Request) -> Response:
         """Put the statuses of a kind into another order."""
         return self.ordered(request, shapes.StatusOrder)
 
 
-@extend_schema_view(destroy=extend_schema(responses={204: None}))
+@_described(shapes.TypeCreate, shapes.TypeChange, shapes.TypeSerializer)
 class TypeViewSet(_Words):
     """The types of issues."""
 
@@ -329,23 +302,8 @@ class TypeViewSet(_Words):
     filterset_class = TypeRows
     write_serializers = {"create": shapes.TypeCreate, "partial_update": shapes.TypeChange}
 
-    @extend_schema(request=shapes.TypeCreate, responses={201: shapes.TypeSerializer})
-    def create(self, request: Request) -> Response:
-        return self.made(request)
-
-    @extend_schema(request=shapes.TypeChange, responses=shapes.TypeSerializer)
-    def partial_update(self, request: Request, pk: str) -> Response:
-        return self.changed(request)
-
     @extend_schema(request=shapes.Order, responses=shapes.TypeSerializer(many=True), filters=False)
-    @action(
-        detail=False,
-        methods=["post"],
-        pagination_class=None,
-        filterset_class=None,
-        search_fields=(),
-        ordering_fields=(),
-    )
+    @_of_all
     def order(self, request: Request) -> Response:
         """Put the types into another order."""
         return self.ordered(request, shapes.Order)

@@ -16,7 +16,7 @@ from devflow.rest import Exact, Text
 from workflow.api.access import WorkflowRows, project_named
 from workflow.api.webhooks import AdminRows
 from workflow.models import Project, RemoteProject
-from workflow.services.agile import remotes
+from workflow.taiga import remotes
 
 
 class RemoteProjectSerializer(serializers.ModelSerializer[RemoteProject]):

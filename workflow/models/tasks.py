@@ -51,9 +51,6 @@ class TaskQuerySet(models.QuerySet["Task"]):
         """Tasks whose holder fell silent: not tidied yet, but nobody's any more."""
         return self.filter(lease_token__isnull=False, lease_expires_at__lte=at)
 
-    def with_open_blocker(self) -> Self:
-        return self.filter(open_blocker())
-
     def tagged(self, tags: Iterable[str]) -> Self:
         """Tasks that carry every one of `tags`."""
         found = self

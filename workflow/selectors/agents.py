@@ -83,8 +83,3 @@ def unread(*, agent_id: int) -> int:
         )
         (number,) = cursor.fetchone()
         return int(number)
-
-
-def messages_of(*, project_id: int) -> QuerySet[Message]:
-    """All messages of a project, newest first, with both ends."""
-    return Message.objects.filter(project_id=project_id).select_related("recipient", "sender", "task").order_by("-pk")

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeVar
 
-from django.db.models import Count, Exists, F, OuterRef, Q, QuerySet, Subquery
+from django.db.models import Count, Exists, OuterRef, Q, QuerySet, Subquery
 from django.db.models.functions import Coalesce
 
+from devflow.digits import whole
 from workflow.models import CLOSED, Category, Epic, Event, Issue, ItemStatus, Kind, Status, Task, UserStory
 from workflow.models.agile import CLOSING, shown_status
 
@@ -106,9 +107,8 @@ def narrowed(
     modified_since: datetime | None = None,
 ) -> QuerySet[RowT]:
     """The filters every kind has. `query`: each word in the subject or description, or a number: its ref."""
-    number = query.removeprefix("#")
-    if number.isascii() and number.isdigit() and len(number) <= 9:
-        rows = rows.filter(Q(ref=int(number)) | Q(subject__icontains=query))
+    if (number := whole(query.removeprefix("#"), digits=9)) is not None:
+        rows = rows.filter(Q(ref=number) | Q(subject__icontains=query))
     else:
         for word in query.split()[:20]:
             rows = rows.filter(Q(subject__icontains=word) | Q(description__icontains=word))
@@ -203,7 +203,3 @@ def story_events(*, project_id: int, story_id: int, ref: int) -> QuerySet[Event]
     own = Q(kind__startswith="story.", after__ref=ref)
     of_tasks = Q(task__in=Task.objects.filter(user_story=story_id).values("pk"))
     return Event.objects.filter(own | of_tasks, project_id=project_id).select_related("task").order_by("-pk")
-
-
-def newest_first(rows: QuerySet[RowT]) -> QuerySet[RowT]:
-    return rows.order_by(F("position").asc(), "pk")

@@ -31,13 +31,6 @@ def visible_to(user: Any) -> QuerySet[Project]:
     return projects if user.is_superuser else projects.filter(memberships__user=user)
 
 
-def role_of(user: Any, project_id: int) -> str | None:
-    """viewer, member, admin (also any superuser), or None for a stranger."""
-    if user.is_superuser:
-        return Membership.Role.ADMIN
-    return Membership.objects.filter(user=user, project_id=project_id).values_list("role", flat=True).first()
-
-
 def of_call(scope: KeyScope, *, slug: str | None, agent_name: str) -> Project:
     """The project of a call: `slug`, else the key's own, else the remembered one, else the only visible one.
 

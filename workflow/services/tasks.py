@@ -9,6 +9,7 @@ from django.db.models import F
 from django.utils import timezone
 
 from devflow.actors import Actor
+from devflow.digits import whole
 from devflow.errors import conflict, invalid, not_found
 from workflow.models import (
     CLOSED,
@@ -277,8 +278,8 @@ def attach(*, task: Task, proofs: Sequence[Proof], actor: Actor) -> None:
     ticked: dict[int, Proof] = {}
     for proof in proofs:
         named = proof.definition
-        if isinstance(named, str) and named.isascii() and named.isdigit():
-            named = int(named)
+        if isinstance(named, str) and (number := whole(named)) is not None:
+            named = number
         found = (
             (definitions[named - 1] if 1 <= named <= len(definitions) else None)
             if isinstance(named, int)

@@ -18,6 +18,7 @@ import httpx
 from django.utils import timezone
 
 from devflow import network, outside, sealing
+from devflow.digits import whole
 from devflow.errors import DevFlowError, ErrorCode
 from workflow.models import RemoteProject
 from workflow.taiga import mapping, transport
@@ -368,7 +369,6 @@ def _rows(found: Any, headers: Mapping[str, str], size: int) -> Rows:
     """A list as Taiga gave it, cut to what was asked for."""
     if not isinstance(found, list) or not all(isinstance(row, dict) for row in found):
         raise odd("no list")
-    counted = headers.get("x-pagination-count", "")
-    given = headers.get("x-paginated-by", "")
-    size = min(size, int(given[:9])) if given.isdigit() and int(given[:9]) else size
-    return Rows(found[:size], int(counted[:9]) if counted.isdigit() else len(found), size)
+    counted = whole(headers.get("x-pagination-count", ""))
+    size = min(size, whole(headers.get("x-paginated-by", "")) or size)
+    return Rows(found[:size], len(found) if counted is None else counted, size)

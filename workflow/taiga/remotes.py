@@ -14,6 +14,7 @@ from django.db import transaction
 from devflow import addresses
 from devflow.actors import Actor
 from devflow.addresses import UrlError
+from devflow.digits import whole
 from devflow.errors import DevFlowError, ErrorCode, conflict, invalid, not_found
 from workflow.models import Epic, Issue, Project, RemoteProject, UserStory
 from workflow.services import activity
@@ -152,8 +153,8 @@ def _refuse_own_items(project: Project) -> None:
 def _chosen(client: TaigaClient, wanted: str) -> dict[str, Any]:
     """The project of Taiga that is meant. Raises `invalid_input` naming those there are."""
     try:
-        if wanted.isascii() and wanted.isdigit():
-            found = client.get(f"/projects/{wanted[:12]}")
+        if (number := whole(wanted, digits=12)) is not None:
+            found = client.get(f"/projects/{number}")
         elif wanted:
             found = client.get("/projects/by_slug", slug=wanted[:250])
         else:
