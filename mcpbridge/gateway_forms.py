@@ -90,7 +90,7 @@ class BackendForm(ModelForm):
         fields: ClassVar = (
             *("backend_id", "display_name", "transport", "command", "arguments", "url", "wraps", "env_lines"),
             *("forget_env", "inherited", "header_lines", "forget_headers", "is_enabled", "isolation", "version"),
-            *("concurrency", "memory_mb", "warm_spares", "sandbox", "roots", "timeouts", "activation"),
+            *("concurrency", "memory_mb", "warm_spares", "sandbox", "may_ask", "roots", "timeouts", "activation"),
         )
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -147,7 +147,10 @@ class BackendForm(ModelForm):
         numbers = {name: given[name] for name in ("concurrency", "memory_mb", "warm_spares") if given[name] is not None}
         return {
             "id": given["backend_id"],
-            **{name: given[name] for name in ("display_name", "transport", "version", "isolation", "sandbox")},
+            **{
+                name: given[name]
+                for name in ("display_name", "transport", "version", "isolation", "sandbox", "may_ask")
+            },
             "is_enabled": given["is_enabled"],
             "allowed_roots": lines(given["roots"]),
             **numbers,

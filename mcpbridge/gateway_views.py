@@ -38,7 +38,7 @@ TRANSPORTS = (
 )
 MORE = (
     *("display_name", "version", "isolation", "concurrency", "memory_mb", "warm_spares", "timeouts", "roots"),
-    *("activation", "sandbox", "is_enabled"),
+    *("activation", "sandbox", "may_ask", "is_enabled"),
 )
 """The fields of the form that most leave alone."""
 

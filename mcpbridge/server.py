@@ -18,11 +18,11 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from devflow.errors import ERROR_TABLE, DevFlowError, ErrorCode, forbidden, invalid, not_found
 from devflow.ports import AgentRef
-from mcpbridge import access, audit, dispatcher, ratelimit
+from mcpbridge import access, asking, audit, dispatcher, ratelimit
 from mcpbridge.agentify import connections
 from mcpbridge.doors import DOOR, Door
 from mcpbridge.envelopes import as_mcp
-from mcpbridge.registry import registry, spelled
+from mcpbridge.registry import CALL_TOOL, registry, spelled
 from mcpbridge.subscriptions import MAX_SUBSCRIPTIONS, Subscriptions, live
 from mcpbridge.threads import run_blocking
 from mcpbridge.tooling import Caller, Effect, Resource, Tool, prompts, resources
@@ -56,7 +56,7 @@ def caller_of(ctx: Context) -> Caller:
     """The caller of one message. Raises `invalid_input` for a malformed agent id or exposure."""
     door = door_of(ctx)
     meta: Mapping[str, Any] = dict(ctx.meta or {})
-    return access.caller_for(
+    caller = access.caller_for(
         door.identity,
         transport=door.transport,
         headers=door.headers,
@@ -65,6 +65,8 @@ def caller_of(ctx: Context) -> Caller:
         client=_client_name(ctx, door),
         session=door.session,
     )
+    features = asking.features_of(ctx)
+    return caller.with_changes(features=features) if features else caller
 
 
 def as_protocol_error(error: DevFlowError) -> MCPError:
@@ -152,12 +154,27 @@ async def call_tool(ctx: Context, params: types.CallToolRequestParams) -> dict[s
     key = (ctx.meta or {}).get("devflow/idempotencyKey")
     if key is None:
         key = door_of(ctx).headers.get("idempotency-key")
+
+    async def run(caller: Caller) -> dict[str, Any]:
+        outcome = await dispatcher.call(params.name, params.arguments, caller, idempotency_key=key)
+        _introduce(ctx, outcome.agent)
+        if outcome.error is not None and outcome.tool is None and outcome.error.code is ErrorCode.NOT_FOUND:
+            raise as_protocol_error(outcome.error)
+        return as_mcp(outcome)
+
     async with reporting(ctx, caller) as telling:
-        outcome = await dispatcher.call(params.name, params.arguments, telling, idempotency_key=key)
-    _introduce(ctx, outcome.agent)
-    if outcome.error is not None and outcome.tool is None and outcome.error.code is ErrorCode.NOT_FOUND:
-        raise as_protocol_error(outcome.error)
-    return as_mcp(outcome)
+        if not _may_ask(params.name):
+            return await run(telling)
+        try:
+            return await asking.answered(ctx, telling, run)
+        except DevFlowError as exc:
+            raise as_protocol_error(exc) from exc
+
+
+def _may_ask(name: str) -> bool:
+    """Whether a backend may be behind this tool; those of DevFlow itself ask nothing."""
+    tool = registry.find(name)
+    return tool is None or tool.toolset == "gateway" or name == CALL_TOOL
 
 
 def _hears_bare_notices(ctx: Context) -> bool:

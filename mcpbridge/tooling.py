@@ -127,6 +127,20 @@ class Progress(typing.Protocol):
     def __call__(self, progress: float, total: float | None = None, message: str | None = None) -> None: ...
 
 
+Question = Mapping[str, Any]
+"""A request to the client, as MCP has it: `method` and `params`."""
+
+
+class Asker(typing.Protocol):
+    """A client that can be asked while its call runs, `by` a backend. Answers are MCP results, under the keys of their
+    questions.
+
+    Raises `MCPError` for the client's own error, `DevFlowError` where it cannot be asked or does not answer.
+    """
+
+    async def ask(self, questions: Mapping[str, Question], *, by: str) -> dict[str, dict[str, Any]]: ...
+
+
 def _no_progress(progress: float, total: float | None = None, message: str | None = None) -> None:
     return None
 
@@ -166,6 +180,9 @@ class Caller:
     exposed: Exposed = Exposed()
     trace_id: str = ""
     report: Progress = _no_progress
+    features: frozenset[str] = frozenset()
+    """What its client says it can be asked (`asking.EVERYTHING`)."""
+    asker: Asker | None = field(default=None, repr=False)
     cancelled: Event = field(default_factory=Event, repr=False)
     facts: dict[str, Any] = field(default_factory=dict, repr=False)
     """What a tool or resource notes of this call: `in_scope` (False: a write outside the agent's own task and phase),

@@ -88,7 +88,7 @@ async def _planned(
     else:
         _refuse_own(caller, request, action)
     caller.facts["effect"] = Effect.READ_ONLY.value
-    plan = await run_blocking(plans.keep, caller, task.query, request, action)
+    plan = await run_blocking(plans.keep, caller, task.query, request, action, spec)
     caller.facts["plan"] = plans.shown(plan)
     return {
         "ok": True,
@@ -149,8 +149,8 @@ async def confirm(caller: Caller, plan_id: str, *, signature: str = "") -> dict[
     if action is None:
         raise not_found("Action", request.action, suggestion="It is no longer there; ask for a new plan.")
     plans.check_signature(plan, signature)
-    plans.verify(plan, action)
     spec = None if owner == OWN else snapshot.backend(owner)
+    plans.verify(plan, action, spec)
     caller = caller.with_changes(project_root=None)  # the plan says where, whoever confirms it
     if plan.project is not None and caller.scope.project_id is None:
         caller = caller.with_changes(project_slug=plan.project.slug)

@@ -1,6 +1,6 @@
 """Plans: what the orchestrator would do, signed, good for ten minutes, run at most once.
 
-The signature covers the request and the definition of the tool it calls: a row or a tool that changed meanwhile makes
+The signature covers the request, the definition of the tool it calls and where its backend is: a change of any makes
 it void. Functions here block.
 """
 
@@ -21,7 +21,7 @@ from devflow.logs import redact
 from devflow.ports import KeyScope
 from mcpbridge.agentify.llm import without_keys
 from mcpbridge.gateway.protocol import GatewayRequest
-from mcpbridge.gateway.specs import ActionSpec
+from mcpbridge.gateway.specs import ActionSpec, BackendSpec
 from mcpbridge.models import Plan
 from mcpbridge.tooling import Caller, Scope
 
@@ -31,13 +31,15 @@ PLAN_CHANGED = "plan.changed"
 MAX_ANSWER = 256 * 1024
 
 
-def signature_of(plan: Plan, action: ActionSpec) -> str:
+def signature_of(plan: Plan, action: ActionSpec, spec: BackendSpec | None) -> str:
+    """`spec` is None for a tool of DevFlow's own."""
     content = [plan.plan_id, plan.key_id, plan.project_id, plan.request, plan.effect, plan.expires_at.isoformat()]
-    text = json.dumps([*content, action.full_name, action.effect.value, action.fingerprint], sort_keys=True)
+    where = spec.config_hash if spec is not None else ""
+    text = json.dumps([*content, action.full_name, action.effect.value, action.fingerprint, where], sort_keys=True)
     return salted_hmac("devflow.plan", text, algorithm="sha256").hexdigest()
 
 
-def keep(caller: Caller, query: str, request: GatewayRequest, action: ActionSpec) -> Plan:
+def keep(caller: Caller, query: str, request: GatewayRequest, action: ActionSpec, spec: BackendSpec | None) -> Plan:
     plan = Plan(
         plan_id=uuid.uuid4().hex,
         key_id=caller.scope.key_id or None,
@@ -48,7 +50,7 @@ def keep(caller: Caller, query: str, request: GatewayRequest, action: ActionSpec
         effect=action.effect.value,
         expires_at=timezone.now() + VALID,
     )
-    plan.signature = signature_of(plan, action)
+    plan.signature = signature_of(plan, action, spec)
     plan.save()
     _tell(plan)
     return plan
@@ -104,11 +106,12 @@ def may_decide(plan: Plan, user: AbstractBaseUser | AnonymousUser) -> bool:
     return plan.project_id is not None and ports.directory().may_administer(scope, plan.project_id)
 
 
-def verify(plan: Plan, action: ActionSpec) -> None:
-    """Raises `conflict` for a plan that is not what was signed, or whose tool is not what it was then."""
-    if not constant_time_compare(plan.signature, signature_of(plan, action)):
+def verify(plan: Plan, action: ActionSpec, spec: BackendSpec | None) -> None:
+    """Raises `conflict` for a plan that is not what was signed, or whose tool or backend is not what it was then."""
+    if not constant_time_compare(plan.signature, signature_of(plan, action, spec)):
         raise conflict(
-            "This plan is void: it, or the tool it calls, changed since it was made.", suggestion="Ask for a new plan."
+            "This plan is void: it, the tool it calls or its backend changed since it was made.",
+            suggestion="Ask for a new plan.",
         )
 
 

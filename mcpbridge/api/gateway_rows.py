@@ -89,7 +89,17 @@ class BackendSerializer(serializers.ModelSerializer[Backend]):
                 "tools",
                 "held",
             ),
-            *("version", "isolation", "timeouts", "concurrency", "memory_mb", "warm_spares", "sandbox", "command"),
+            *(
+                "version",
+                "isolation",
+                "timeouts",
+                "concurrency",
+                "memory_mb",
+                "warm_spares",
+                "sandbox",
+                "may_ask",
+                "command",
+            ),
             *("args", "env_names", "inherit_env", "url", "wraps", "header_names", "allowed_roots", "activation"),
             *("warnings", "server_info", "protocol_version", "created_at", "changed_at"),
         )
@@ -141,6 +151,7 @@ class BackendChange(Exact):
     memory_mb = serializers.IntegerField(min_value=0, max_value=1024 * 1024, required=False)
     warm_spares = serializers.IntegerField(min_value=0, max_value=8, required=False)
     sandbox = serializers.BooleanField(required=False)
+    may_ask = serializers.BooleanField(required=False)
     allowed_roots = serializers.ListField(child=Text(max_length=4096), max_length=50, required=False)
     activation = Json(required=False, allow_null=True)
     is_enabled = serializers.BooleanField(required=False)

@@ -23,6 +23,7 @@ from mcpbridge.gateway.connecting import wrapped
 from mcpbridge.gateway.faults import out_of_time
 from mcpbridge.gateway.marks import new_mark
 from mcpbridge.gateway.processes import CHUNK, MAX_LINE, Child
+from mcpbridge.gateway.questions import Asking
 from mcpbridge.gateway.specs import BackendSpec, struck_out
 
 MAX_PROMPT = 100_000
@@ -54,7 +55,13 @@ class AgentRun:
         return False
 
     async def request(
-        self, method: str, params: Mapping[str, Any] | None, *, timeout: float, progress: ProgressFnT | None = None
+        self,
+        method: str,
+        params: Mapping[str, Any] | None,
+        *,
+        timeout: float,
+        progress: ProgressFnT | None = None,
+        asking: Asking | None = None,
     ) -> dict[str, Any]:
         """Run the command for `tools/call` and give a result of a tool. Raises `timeout`, `backend_error`,
         `unavailable`."""

@@ -21,9 +21,11 @@ from mcpbridge.gateway.beforehand import activated, validated
 from mcpbridge.gateway.catalog import Snapshot, catalog, refuse_unusable, usable
 from mcpbridge.gateway.changes import Look, look_at
 from mcpbridge.gateway.conversing import Conversation
+from mcpbridge.gateway.deadlines import Deadline
 from mcpbridge.gateway.faults import LostError, ToolFailedError, out_of_time, unavailable
 from mcpbridge.gateway.gating import Gated
 from mcpbridge.gateway.protocol import GatewayRequest, corrected_call, unnested
+from mcpbridge.gateway.questions import Asking
 from mcpbridge.gateway.running import placed
 from mcpbridge.gateway.sessions import pool
 from mcpbridge.gateway.specs import ActionSpec, BackendSpec
@@ -64,6 +66,7 @@ class Work:
     is_hurried: bool = False
     """Whether the client gave it less time than it usually has."""
     has_place: bool = False
+    deadline: Deadline = field(default_factory=lambda: Deadline(None))
     is_sent: bool = False
     impact: dict[str, Any] = field(default_factory=dict)
 
@@ -98,7 +101,7 @@ async def run(caller: Caller, request: GatewayRequest, spec: BackendSpec, action
     wire, look = await perform(work)
     caller.facts["wire"] = wire
     with work.step("artifact"):
-        left = work.timeout - (time.perf_counter() - work.started)
+        left = work.timeout + work.deadline.rested - (time.perf_counter() - work.started)
         wanted = request.artifact or action.artifact
         data, artifact = await shaped(wire, wanted, root=work.root, source=action, seconds=left)
         data = await large.fitting_data(caller, data)
@@ -187,9 +190,8 @@ async def perform(work: Work) -> tuple[dict[str, Any], Look | None]:
     """Run an admitted call inside its deadline: the backend's result as it came, and what changed around it."""
     work.caller.facts["is_change"] = work.is_change
     try:
-        async with asyncio.timeout(work.timeout):
-            async with Gated(work):
-                return await _tried(work)
+        async with Deadline(work.timeout) as work.deadline, Gated(work):
+            return await _tried(work)
     except TimeoutError:
         _note_failure(work)
         raise out_of_time(work.action.full_name, work.timeout) from None
@@ -273,6 +275,7 @@ async def _call(work: Work, session: Conversation) -> dict[str, Any]:
         {"name": work.action.name, "arguments": work.request.params},
         timeout=work.timeout,
         progress=on_progress,
+        asking=Asking(work.caller.asker, work.deadline) if work.caller.asker and work.spec.may_ask else None,
     )
 
 

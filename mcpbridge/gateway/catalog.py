@@ -97,6 +97,7 @@ def backend_spec(row: Backend) -> BackendSpec:
         memory_mb=row.memory_mb,
         warm_spares=row.warm_spares,
         sandbox=row.sandbox,
+        may_ask=row.may_ask,
         allowed_roots=tuple(row.allowed_roots),
         activation=row.activation,
         is_enabled=row.is_enabled,

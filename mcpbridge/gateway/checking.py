@@ -67,6 +67,7 @@ class Settings(_Part):
     memory_mb: Annotated[int, Field(strict=True, ge=0, le=1024 * 1024)] = 4096
     warm_spares: Annotated[int, Field(strict=True, ge=0, le=8)] = 0
     sandbox: Annotated[bool, Whole] = False
+    may_ask: Annotated[bool, Whole] = True
     allowed_roots: Annotated[list[Annotated[str, Field(max_length=4096)]], Field(max_length=50)] = []
     activation: Asked | None = None
     is_enabled: Annotated[bool, Whole] = True

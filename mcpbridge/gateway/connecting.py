@@ -1,6 +1,6 @@
 """How a backend is reached: a process, Streamable HTTP or SSE, with the same bounds and the same words for trouble."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,13 +12,18 @@ from mcp import Client
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
+from pydantic import BaseModel
 
 from devflow.errors import DevFlowError
+from mcpbridge.asking import ELICITATION, SAMPLING
 from mcpbridge.gateway import processes
 from mcpbridge.gateway.faults import unavailable
 from mcpbridge.gateway.policy import MAX_TIMEOUT_MS
 from mcpbridge.gateway.processes import MAX_LINE
 from mcpbridge.gateway.specs import BackendSpec, struck_out
+
+Asked = Callable[[str, dict[str, Any]], Awaitable[Any]]
+"""Method and parameters of a question; gives the answer, or `ErrorData`."""
 
 CONNECT_SECONDS = 30.0
 READ_SECONDS = MAX_TIMEOUT_MS / 1000 + 30
@@ -40,9 +45,17 @@ class Connection:
 
 @asynccontextmanager
 async def connected(
-    spec: BackendSpec, root: str | None, *, kind: str, on_end: Callable[[], None]
+    spec: BackendSpec,
+    root: str | None,
+    *,
+    kind: str,
+    on_end: Callable[[], None],
+    features: frozenset[str] = frozenset(),
+    asked: Asked | None = None,
 ) -> AsyncIterator[Connection]:
     """Reach a backend; `on_end` is called once it says nothing more. Raises `unavailable`.
+
+    It is told that its client has `features` (`asking.declared`); what it then asks in requests goes to `asked`.
 
     An agent's command line is no server: what it wraps is reached instead, for its tools.
     """
@@ -76,11 +89,38 @@ async def connected(
                 _watched(transport, on_end),
                 cache=None,
                 client_info=types.Implementation(name="devflow", version="1"),
+                **(_asking(features, asked) if asked is not None else {}),
             ),
             trouble,
             fault,
             hurry,
         )
+
+
+def _asking(features: frozenset[str], asked: Asked) -> dict[str, Any]:
+    """How the SDK's client declares and answers what it can be asked (`asking.declared`)."""
+    made: dict[str, Any] = {}
+    if "elicitation" in features:
+
+        async def elicit(context: Any, params: types.ElicitRequestParams) -> types.ElicitResult | types.ErrorData:
+            answer: types.ElicitResult | types.ErrorData = await asked(ELICITATION, _plain(params))
+            return answer
+
+        made["elicitation_callback"] = elicit
+    if "sampling" in features:
+
+        async def sample(context: Any, params: types.CreateMessageRequestParams) -> Any:
+            return await asked(SAMPLING, _plain(params))
+
+        made["sampling_callback"] = sample
+        made["sampling_capabilities"] = types.SamplingCapability.model_validate(
+            {name: {} for name in ("tools", "context") if f"sampling.{name}" in features}
+        )
+    return made
+
+
+def _plain(params: BaseModel) -> dict[str, Any]:
+    return params.model_dump(by_alias=True, mode="json", exclude_none=True, exclude={"meta"})
 
 
 def _nothing() -> None:

@@ -15,11 +15,15 @@ import mcp.types as types
 from mcp import Client
 from mcp.shared.dispatcher import ProgressFnT
 from mcp.shared.exceptions import MCPError
+from mcp_types.methods import is_input_required
 from pydantic import TypeAdapter, ValidationError
 
 from devflow.errors import DevFlowError, ErrorCode
+from mcpbridge.asking import declared
 from mcpbridge.gateway.connecting import Connection, connected, why
 from mcpbridge.gateway.faults import BackendFaultError, LostError, out_of_time, unavailable
+from mcpbridge.gateway.policy import MAX_TIMEOUT_MS
+from mcpbridge.gateway.questions import Asking, Questions
 from mcpbridge.gateway.specs import BackendSpec
 
 logger = logging.getLogger(__name__)
@@ -29,6 +33,8 @@ CLOSE_SECONDS = 5.0
 SIGN_OF_LIFE_SECONDS = 3.0
 LEAVE_SECONDS = 1.0
 WORDS_SECONDS = 0.3
+ASKING_SECONDS = MAX_TIMEOUT_MS / 1000 + 60
+MAX_ROUNDS = 10
 
 Heard = Callable[[types.ServerNotification], None]
 
@@ -37,17 +43,6 @@ _ANSWER: TypeAdapter[Any] = TypeAdapter(dict[str, Any])
 
 class _Request(types.Request[dict[str, Any], str]):
     """Any request, its parameters passed on as they are."""
-
-
-def _complete(backend: str, method: str, result: dict[str, Any]) -> dict[str, Any]:
-    """A result, unless it is a question back (2026-07-28): nobody here could answer. Raises `backend_error`."""
-    if result.get("resultType", "complete") == "complete":
-        return result
-    raise DevFlowError(
-        ErrorCode.BACKEND_ERROR,
-        f"{backend} answered {method} with a question of its own, which is not passed on.",
-        suggestion="Give the call all it needs at once; what the backend would ask a client cannot be asked here.",
-    )
 
 
 class Conversation(Protocol):
@@ -60,16 +55,28 @@ class Conversation(Protocol):
     def is_over(self) -> bool: ...
 
     async def request(
-        self, method: str, params: Mapping[str, Any] | None, *, timeout: float, progress: ProgressFnT | None = None
+        self,
+        method: str,
+        params: Mapping[str, Any] | None,
+        *,
+        timeout: float,
+        progress: ProgressFnT | None = None,
+        asking: Asking | None = None,
     ) -> dict[str, Any]: ...
 
 
 class Session:
-    """One open MCP session. `heard` is told its notifications. It opens by itself, past the deadline of whoever asked
-    for it, and is given up after a minute."""
+    """One open MCP session. It opens by itself, past the deadline of whoever asked for it, and is given up after a
+    minute. `heard` is told its notifications; the backend is told that `features` of the client can be asked."""
 
     def __init__(
-        self, spec: BackendSpec, root: str | None, *, kind: str = "session", heard: Heard | None = None
+        self,
+        spec: BackendSpec,
+        root: str | None,
+        *,
+        kind: str = "session",
+        features: frozenset[str] = frozenset(),
+        heard: Heard | None = None,
     ) -> None:
         self.spec = spec
         self.root = root
@@ -77,6 +84,8 @@ class Session:
         self.at_work = 0
         self.is_activated = False
         self.activating = asyncio.Lock()
+        self.features = declared(spec.asks(features))
+        self._questions = Questions(spec.id)
         self._kind = kind
         self._heard = heard
         self._ready: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
@@ -87,7 +96,14 @@ class Session:
 
     async def _own(self) -> None:
         try:
-            async with connected(self.spec, self.root, kind=self._kind, on_end=self._closing.set) as connection:
+            async with connected(
+                self.spec,
+                self.root,
+                kind=self._kind,
+                on_end=self._closing.set,
+                features=self.features,
+                asked=self._questions.asked,
+            ) as connection:
                 self._connection = connection
                 connection.client.message_handler = self._on_message
                 async with AsyncExitStack() as stack:
@@ -149,12 +165,34 @@ class Session:
             return await asyncio.shield(self._ready)
 
     async def request(
-        self, method: str, params: Mapping[str, Any] | None, *, timeout: float, progress: ProgressFnT | None = None
+        self,
+        method: str,
+        params: Mapping[str, Any] | None,
+        *,
+        timeout: float,
+        progress: ProgressFnT | None = None,
+        asking: Asking | None = None,
     ) -> dict[str, Any]:
-        """Send a request and give its result as it came.
+        """Send a request and give its result as it came; `asking` answers what the backend asks first.
 
+        `timeout` holds for each message where nobody is asked; else the caller's own deadline does.
         Raises `timeout`, `LostError`, `BackendFaultError` for the backend's own error. Cancelling tells the backend.
         """
+        given = dict(params or {})
+        if asking is None:
+            return self._questions.none_in(method, await self._sent(method, given, timeout, progress))
+        with self._questions.answered_by(asking):
+            result = await self._sent(method, given, ASKING_SECONDS, progress)
+            for round_ in range(MAX_ROUNDS):
+                if not is_input_required(result):
+                    break
+                answers = await self._questions.answers_to(result, asking, round_)
+                result = await self._sent(method, {**given, **answers}, ASKING_SECONDS, progress)
+        return self._questions.none_in(method, result)
+
+    async def _sent(
+        self, method: str, params: dict[str, Any], timeout: float, progress: ProgressFnT | None
+    ) -> dict[str, Any]:
         client = await self.client()
         if self.is_over:
             raise LostError(self.spec.id, self._trouble)
@@ -162,14 +200,14 @@ class Session:
             # A task of its own, so that whoever gives up need not wait until the backend was told.
             sending: asyncio.Task[dict[str, Any]] = asyncio.create_task(
                 client.session.send_request(
-                    _Request(method=method, params=dict(params or {})),
+                    _Request(method=method, params=params),
                     _ANSWER,
                     request_read_timeout_seconds=timeout,
                     progress_callback=progress,
                 )
             )
             try:
-                return _complete(self.spec.id, method, await asyncio.shield(sending))
+                return await asyncio.shield(sending)
             except asyncio.CancelledError:
                 self._give_up(sending)
                 raise

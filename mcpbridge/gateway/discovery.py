@@ -15,6 +15,7 @@ from mcp import Client
 
 from devflow.errors import DevFlowError
 from devflow.events import EVERY_PROJECT, LiveEvent, bus
+from mcpbridge.asking import EVERYTHING
 from mcpbridge.gateway import policy
 from mcpbridge.gateway.catalog import catalog
 from mcpbridge.gateway.presets import preset_for
@@ -76,7 +77,7 @@ def _without_nul(text: str) -> str:
 
 async def discover(spec: BackendSpec) -> Found:
     """Open a fresh session, ask, close. Raises `unavailable`, `timeout` or `backend_error`."""
-    session = Session(spec, None, kind="discovery")
+    session = Session(spec, None, kind="discovery", features=EVERYTHING)  # some list tools only for those who have them
     try:
         return await ask(session)
     finally:
@@ -131,8 +132,11 @@ def _note(spec: BackendSpec, status: str, detail: str) -> None:
 
 
 @transaction.atomic
-def keep(spec: BackendSpec, found: Found) -> None:
-    """Write what was found into the rows (blocks). What changed since it was approved is held back."""
+def keep(spec: BackendSpec, found: Found, *, is_all: bool = True) -> None:
+    """Write what was found into the rows (blocks). What changed since it was approved is held back.
+
+    Not `is_all`: a client was asked for that cannot answer questions, so what is missing may be there for others.
+    """
     backend = Backend.objects.select_for_update().filter(pk=spec.pk or 0).first()
     if backend is None:
         return
@@ -152,7 +156,7 @@ def keep(spec: BackendSpec, found: Found) -> None:
             row.save()
             is_changed = True
     for name, row in known.items():
-        if name not in listed and not row.is_gone:
+        if is_all and name not in listed and not row.is_gone:
             row.is_gone = True
             row.save(update_fields=["is_gone", "changed_at"])
             is_changed = True

@@ -13,9 +13,11 @@ END_SECONDS = 0.5
 
 
 @asynccontextmanager
-async def fresh(spec: BackendSpec, root: str | None, *, is_change: bool) -> AsyncIterator[Session]:
+async def fresh(
+    spec: BackendSpec, root: str | None, *, is_change: bool, features: frozenset[str] = frozenset()
+) -> AsyncIterator[Session]:
     """A session in a process of its own, ended on the way out. A spare that cannot be opened is replaced once."""
-    session = pool.spare(spec, root) or Session(spec, root, kind="call")
+    session = pool.spare(spec, root, features=features) or Session(spec, root, kind="call", features=features)
     try:
         try:
             await session.client()
@@ -23,7 +25,7 @@ async def fresh(spec: BackendSpec, root: str | None, *, is_change: bool) -> Asyn
             if exc.code is not ErrorCode.UNAVAILABLE:
                 raise
             pool.discard(session)
-            session = Session(spec, root, kind="call")
+            session = Session(spec, root, kind="call", features=features)
             await session.client()
         yield session
     except BaseException:
@@ -34,4 +36,4 @@ async def fresh(spec: BackendSpec, root: str | None, *, is_change: bool) -> Asyn
             session.hurry()
         await asyncio.wait({pool.discard(session)}, timeout=END_SECONDS)
     finally:
-        pool.refill(spec, root)
+        pool.refill(spec, root, features=features)

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 from weakref import WeakKeyDictionary
 
 import mcp.types as types
@@ -11,6 +12,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from devflow.errors import DevFlowError
+from mcpbridge.asking import EVERYTHING, declared
 from mcpbridge.gateway import discovery
 from mcpbridge.gateway.sessions import Session, pool
 from mcpbridge.threads import run_blocking
@@ -83,7 +85,8 @@ class Notices:
         await asyncio.sleep(QUIET_SECONDS)
         try:
             found = await discovery.ask(session)
-            await run_blocking(discovery.keep, session.spec, found)
+            is_all = session.features == declared(session.spec.asks(EVERYTHING))
+            await run_blocking(partial(discovery.keep, session.spec, found, is_all=is_all))
         except DevFlowError as exc:
             logger.info("the changed tools of %s could not be read: %s", session.spec.id, exc)
 

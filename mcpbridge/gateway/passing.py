@@ -3,8 +3,10 @@
 Its tools, prompts, resources, templates, completion and log level go through under their own names, requests and
 results as they came, in both protocol eras. What the gateway promises holds here too: a call of a tool goes through
 the dispatcher (rate limit, scope against effect, held back tools, log, metrics, breaker), reading costs one of the
-key's budget and needs the scope `read`. Not passed: sampling, elicitation and roots (there is no way back on a
-stateless endpoint, so the backend is told that they are not supported), tasks, and methods MCP does not define.
+key's budget and needs the scope `read`. What the backend asks its client (elicitation, sampling) goes through on
+2026-07-28; the handshake revisions have no way back on a stateless endpoint, and there the backend is told that its
+client has neither. Not passed: the notice that an elicitation by address is complete, roots (`docs/decisions/031`),
+tasks, and methods MCP does not define.
 """
 
 import asyncio
@@ -20,19 +22,22 @@ from mcp.server.caching import CacheHint
 from mcp.server.context import CallNext, HandlerResult
 from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
+from mcp_types.methods import INPUT_REQUIRED_METHODS
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from devflow.errors import DevFlowError, ErrorCode, forbidden, invalid, not_found
-from mcpbridge import access, audit, dispatcher, ratelimit
+from mcpbridge import access, asking, audit, dispatcher, ratelimit
 from mcpbridge.doors import DOOR, AsgiScope, Door, refuse
 from mcpbridge.envelopes import as_mcp
 from mcpbridge.gateway import large, policy
 from mcpbridge.gateway.calling import caller_key
 from mcpbridge.gateway.catalog import catalog, usable
+from mcpbridge.gateway.deadlines import Deadline
 from mcpbridge.gateway.faults import BackendFaultError, out_of_time, unavailable
 from mcpbridge.gateway.federation import federation
 from mcpbridge.gateway.hearing import changes_of, logs
 from mcpbridge.gateway.notices import notices
+from mcpbridge.gateway.questions import Asking
 from mcpbridge.gateway.sessions import Session, pool
 from mcpbridge.gateway.specs import BackendSpec, fingerprint_of
 from mcpbridge.models import Backend
@@ -72,13 +77,13 @@ async def _opened(spec: BackendSpec, caller: Caller) -> Session:
     if spec.transport == "agent_cli":
         raise unavailable(spec.id, "it is an agent's command line, which has no server to pass through.")
     root = spec.root(caller.project_root)
-    session = pool.session(spec, root, caller_key(caller))
+    session = pool.session(spec, root, caller_key(caller), features=caller.features)
     try:
         await session.client()
     except DevFlowError as exc:
         if exc.code is not ErrorCode.UNAVAILABLE:
             raise
-        session = pool.session(spec, root, caller_key(caller))
+        session = pool.session(spec, root, caller_key(caller), features=caller.features)
         await session.client()
     return session
 
@@ -86,13 +91,13 @@ async def _opened(spec: BackendSpec, caller: Caller) -> Session:
 def _open_of(spec: BackendSpec, caller: Caller) -> Session | None:
     """What `_opened` opened before, if it is still there."""
     try:
-        return pool.opened(spec, spec.root(caller.project_root), caller_key(caller))
+        return pool.opened(spec, spec.root(caller.project_root), caller_key(caller), features=caller.features)
     except DevFlowError:  # a directory it may not work in: the request hears of it
         return None
 
 
 @asynccontextmanager
-async def _admitted(spec: BackendSpec, caller: Caller) -> AsyncIterator[Session]:
+async def _admitted(spec: BackendSpec, caller: Caller) -> AsyncIterator[tuple[Session, Deadline]]:
     """A session for something that reads: paid for, allowed, and its failures told to the breaker."""
     await ratelimit.spend(caller)
     if not caller.allows(Effect.READ_ONLY):
@@ -100,11 +105,11 @@ async def _admitted(spec: BackendSpec, caller: Caller) -> AsyncIterator[Session]
     breaker, has_place = pool.breaker(spec), False
     breaker.admit(spec.id)
     try:
-        async with asyncio.timeout(_seconds(spec)), pool.place(spec):
+        async with Deadline(_seconds(spec)) as deadline, pool.place(spec):
             has_place = True
             session = await _opened(spec, caller)
             with session.in_use():
-                yield session
+                yield session, deadline
     except TimeoutError:
         if has_place:
             breaker.note(ok=False)
@@ -130,7 +135,8 @@ def _as_mcp_error(error: DevFlowError) -> MCPError:
 @asynccontextmanager
 async def _noted(ctx: Context, about: Mapping[str, Any]) -> AsyncIterator[tuple[BackendSpec, Caller]]:
     """Whose request it is; afterwards it is in the log, and what went wrong has the shape of JSON-RPC."""
-    spec, started, error = _spec_of(ctx), time.perf_counter(), None
+    spec, started = _spec_of(ctx), time.perf_counter()
+    error: DevFlowError | None = None
     try:
         caller = _caller(ctx, spec)
     except DevFlowError as exc:
@@ -140,13 +146,16 @@ async def _noted(ctx: Context, about: Mapping[str, Any]) -> AsyncIterator[tuple[
     except DevFlowError as exc:
         error = exc
         raise _as_mcp_error(exc) from exc
+    except asyncio.CancelledError:
+        error = DevFlowError(ErrorCode.TIMEOUT, "The client gave this request up.")
+        raise
     finally:
         audit.note(ctx.method, caller, started=started, arguments=about, error=error)
 
 
 def _without_meta(params: Mapping[str, Any] | None) -> dict[str, Any]:
-    """What goes to the backend: `_meta` belongs to the connection with the client."""
-    return {name: value for name, value in (params or {}).items() if name != "_meta"}
+    """What goes to the backend: the rest belongs to the connection with the client."""
+    return {name: value for name, value in (params or {}).items() if name not in asking.OF_A_REPEAT}
 
 
 async def _pass(ctx: Context, params: Any) -> dict[str, Any]:
@@ -156,12 +165,25 @@ async def _pass(ctx: Context, params: Any) -> dict[str, Any]:
     async with _noted(ctx, about) as (spec, caller):
         if ctx.method == "resources/read" and (uri := str(given.get("uri"))).startswith(large.PREFIX):
             return await _kept(ctx, caller, uri)
-        async with _admitted(spec, caller) as session, reporting(ctx, caller) as telling, logs(ctx, session):
 
+        async def run(caller: Caller) -> dict[str, Any]:
             async def on_progress(progress: float, total: float | None, message: str | None) -> None:
-                telling.report(progress, total, message)
+                caller.report(progress, total, message)
 
-            return _COMPLETE | await session.request(ctx.method, given, timeout=_seconds(spec), progress=on_progress)
+            async with _admitted(spec, caller) as (session, deadline), logs(ctx, session):
+                result = await session.request(
+                    ctx.method,
+                    given,
+                    timeout=_seconds(spec),
+                    progress=on_progress,
+                    asking=Asking(caller.asker, deadline) if caller.asker and spec.may_ask else None,
+                )
+            return _COMPLETE | result
+
+        async with reporting(ctx, caller) as telling:
+            if ctx.method not in INPUT_REQUIRED_METHODS:
+                return await run(telling)
+            return await asking.answered(ctx, telling, run, is_passed=True)
 
 
 async def _kept(ctx: Context, caller: Caller, uri: str) -> dict[str, Any]:
@@ -175,7 +197,7 @@ async def _kept(ctx: Context, caller: Caller, uri: str) -> dict[str, Any]:
 async def _list_tools(ctx: Context, params: Any) -> dict[str, Any]:
     """The backend's own listing without what is held back, switched off, or beyond the key."""
     async with _noted(ctx, {}) as (spec, caller):
-        async with _admitted(spec, caller) as session:
+        async with _admitted(spec, caller) as (session, _):
             answer = await session.request("tools/list", _without_meta(ctx.params), timeout=_seconds(spec))
         snapshot = await catalog.current()
         known = {action.name: action for action in snapshot.of(spec.id)}
@@ -201,11 +223,20 @@ async def _call_tool(ctx: Context, params: types.CallToolRequestParams) -> dict[
     if tool is None:
         raise as_protocol_error(not_found("Tool", params.name[:128], suggestion="tools/list shows what there is."))
     key = (ctx.meta or {}).get("devflow/idempotencyKey") or door_of(ctx).headers.get("idempotency-key")
-    async with reporting(ctx, caller) as telling, logs(ctx, _open_of(spec, caller)):
-        outcome = await dispatcher.call(tool.name, params.arguments, telling, idempotency_key=key)
-    if isinstance(outcome.error, BackendFaultError):
-        raise MCPError.from_error_data(outcome.error.error)
-    return as_mcp(outcome)
+    name = tool.name
+
+    async def run(caller: Caller) -> dict[str, Any]:
+        async with logs(ctx, _open_of(spec, caller)):
+            outcome = await dispatcher.call(name, params.arguments, caller, idempotency_key=key)
+        if isinstance(outcome.error, BackendFaultError):
+            raise MCPError.from_error_data(outcome.error.error)
+        return as_mcp(outcome)
+
+    async with reporting(ctx, caller) as telling:
+        try:
+            return await asking.answered(ctx, telling, run, is_passed=True)
+        except DevFlowError as exc:
+            raise as_protocol_error(exc) from exc
 
 
 # --- notifications --------------------------------------------------------------------------------------------------
@@ -217,7 +248,7 @@ async def _listen(ctx: Context, params: types.SubscriptionsListenRequestParams) 
     async with _noted(ctx, {"uris": wanted}) as (spec, caller):
         if len(wanted) > MAX_SUBSCRIPTIONS:
             raise invalid(f"A stream may listen to {MAX_SUBSCRIPTIONS} resources at most.")
-        async with _admitted(spec, caller) as session:
+        async with _admitted(spec, caller) as (session, _):
             door = door_of(ctx)
 
         async def is_on() -> bool:
@@ -250,7 +281,7 @@ async def _introduced(ctx: Context, call_next: CallNext) -> HandlerResult:
         return result
     spec, is_modern = _spec_of(ctx), ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
     if ctx.method in ("initialize", "server/discover"):
-        async with _noted(ctx, {}) as (_, caller), _admitted(spec, caller) as session:
+        async with _noted(ctx, {}) as (_, caller), _admitted(spec, caller) as (session, _):
             client = await session.client()
             result["capabilities"] = _capabilities(client.server_capabilities, is_modern=is_modern)
             result.pop("instructions", None)

@@ -8,7 +8,9 @@ import asyncio
 import json
 import logging
 import os
+import re
 import signal
+import time
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -33,11 +35,16 @@ CHUNK = 64 * 1024
 BURST = 64
 """Messages of one chunk that are taken at once; a flood of more is taken at `STEADY` a second."""
 STEADY = 2000
+LOOKALIKE = 1024
+"""What a line that begins like a message and is none counts as noise: finding that out takes longer."""
+NOISE_PAUSE = 3.0
+"""For each second spent on lines that are no messages, so that the noise of one backend costs others little."""
 KEPT_WORDS = 16 * 1024
 SHOWN_WORDS = 1000
 LEAVE_SECONDS = 0.2
 TERM_SECONDS = 0.8
 
+_LIKE_A_MESSAGE = re.compile(rb"\n[ \t\r\f\v]*(\{[^\n]*)")
 _ending: set["asyncio.Task[None]"] = set()
 
 
@@ -188,31 +195,30 @@ async def streams(child: Child) -> AsyncIterator[TransportStreams]:
         raise ValueError("the child was started without pipes")
 
     async def read_lines() -> None:
-        buffer, noise = bytearray(), 0
+        rest, noise = bytearray(b"\n"), 0  # a line is known by the end of the one before it
         async with incoming:
             with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError, ConnectionError):
                 while chunk := await stdout.read(CHUNK):
-                    buffer += chunk
-                    *lines, rest = buffer.split(b"\n") if b"\n" in chunk else (buffer,)
-                    buffer = rest
-                    if len(buffer) > MAX_LINE or any(len(line) > MAX_LINE for line in lines):
+                    rest += chunk
+                    if len(rest) > MAX_LINE and (b"\n" not in chunk or rest.find(b"\n", 1) > MAX_LINE):
                         child.fault = f"It wrote a line of more than {MAX_LINE // 2**20} MiB."
                         return
-                    taken = 0
-                    for line in lines:
-                        message = _message(line)
-                        if message is None:
-                            noise += len(line) + 1
-                            continue
-                        if isinstance(message.message, JSONRPCResponse | JSONRPCError):
-                            noise = 0
-                        taken += 1
+                    if b"\n" not in chunk:
+                        continue
+                    end, began = rest.rfind(b"\n"), time.perf_counter()
+                    messages, others, is_answered = _messages(rest[:end])
+                    rest = rest[end:]
+                    spent = time.perf_counter() - began
+                    noise = others if is_answered else noise + others
+                    for message in messages:
                         await incoming.send(message)
                     if noise > MAX_NOISE:
                         child.fault = f"It wrote more than {MAX_NOISE // 2**20} MiB that are no message of MCP."
                         return
-                    if taken > BURST:
-                        await asyncio.sleep(taken / STEADY)
+                    if len(messages) > BURST:
+                        await asyncio.sleep(len(messages) / STEADY)
+                    elif others:
+                        await asyncio.sleep(spent * NOISE_PAUSE)
 
     async def write_lines() -> None:
         # It never waits for the child: a request that cannot leave must still be given up in time.
@@ -236,11 +242,25 @@ async def streams(child: Child) -> AsyncIterator[TransportStreams]:
                 stream.close()
 
 
+def _messages(lines: bytearray) -> tuple[list[SessionMessage], int, bool]:
+    """The messages of some lines, how many bytes are none (a line that only looks like one counts for more), and
+    whether one answers a request. Stops where nothing but noise could follow."""
+    found, others, is_answered = [], len(lines), False
+    for match in _LIKE_A_MESSAGE.finditer(lines):
+        message = _message(match[1])
+        if message is None:
+            others += LOOKALIKE
+            if others > MAX_NOISE:
+                break
+            continue
+        others -= len(match[0])
+        found.append(message)
+        is_answered = is_answered or isinstance(message.message, JSONRPCResponse | JSONRPCError)
+    return found, others, is_answered
+
+
 def _message(line: bytes | bytearray) -> SessionMessage | None:
     """The message on a line; None for noise. An answer that is not as MCP has it becomes an error for who asked."""
-    line = line.strip()
-    if not line.startswith(b"{"):
-        return None
     try:
         return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
     except ValueError:

@@ -21,7 +21,9 @@ async def placed(work: "Work") -> AsyncIterator[Conversation]:
         if work.spec.transport == "agent_cli":
             yield agent_cli.AgentRun(work.spec, work.root)
         elif work.isolation == "subprocess":
-            async with isolate.fresh(work.spec, work.root, is_change=work.is_change) as session:
+            async with isolate.fresh(
+                work.spec, work.root, is_change=work.is_change, features=work.caller.features
+            ) as session:
                 yield session
         else:
             session = await _open_session(work)
@@ -34,12 +36,13 @@ async def _open_session(work: "Work") -> Session:
     from mcpbridge.gateway.calling import caller_key
 
     with work.step("session"):
-        session = pool.session(work.spec, work.root, caller_key(work.caller))
+        whose, features = caller_key(work.caller), work.caller.features
+        session = pool.session(work.spec, work.root, whose, features=features)
         try:
             await session.client()
         except DevFlowError as exc:
             if exc.code is not ErrorCode.UNAVAILABLE:
                 raise
-            session = pool.session(work.spec, work.root, caller_key(work.caller))
+            session = pool.session(work.spec, work.root, whose, features=features)
             await session.client()
     return session

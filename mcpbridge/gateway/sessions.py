@@ -1,6 +1,7 @@
 """The open sessions of one server process: shared by the calls of one caller, kept ready for isolation `subprocess`.
 
-Pool key: (backend, its configuration, project root, caller): state never leaks across callers.
+Pool key: (backend, its configuration, project root, caller, what its client can be asked): state never leaks across
+callers.
 """
 
 import asyncio
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterator
 
 import mcp.types as types
 
+from mcpbridge.asking import declared
 from mcpbridge.gateway import ledger, processes
 from mcpbridge.gateway.breaker import Breaker
 from mcpbridge.gateway.catalog import catalog
@@ -24,7 +26,7 @@ MAX_SESSIONS = 64
 MAX_SPARES = 16
 LOOK_SECONDS = 15.0
 
-Key = tuple[str, str, str, str]
+Key = tuple[str, str, str, str, frozenset[str]]
 
 
 def _nobody(session: Session, message: types.ServerNotification | None = None) -> None:
@@ -62,23 +64,35 @@ class Pool:
         """One of the places a backend has for calls at work."""
         return self._places.setdefault(f"{_known_as(spec)}/{spec.concurrency}", asyncio.Semaphore(spec.concurrency))
 
-    def session(self, spec: BackendSpec, root: str | None, caller: str, *, heard: Heard | None = None) -> Session:
+    def session(
+        self,
+        spec: BackendSpec,
+        root: str | None,
+        caller: str,
+        *,
+        features: frozenset[str] = frozenset(),
+        heard: Heard | None = None,
+    ) -> Session:
         """The caller's open session, or a new one that opens now. Raises `unavailable` where all sessions are at
         work."""
-        key: Key = (spec.id, spec.config_hash, root or "", caller)
+        key: Key = (spec.id, spec.config_hash, root or "", caller, declared(spec.asks(features)))
         found = self._sessions.get(key)
         if found is not None and not found.is_over:
             self._sessions.move_to_end(key)
             return found
         self._drop(key)
         self._make_room(spec)
-        made = self._sessions[key] = Session(spec, root, heard=heard or (lambda message: self.heard(made, message)))
+        made = self._sessions[key] = Session(
+            spec, root, features=features, heard=heard or (lambda message: self.heard(made, message))
+        )
         self.begun(made)
         return made
 
-    def opened(self, spec: BackendSpec, root: str | None, caller: str) -> Session | None:
+    def opened(
+        self, spec: BackendSpec, root: str | None, caller: str, *, features: frozenset[str] = frozenset()
+    ) -> Session | None:
         """The caller's session, if there is one."""
-        found = self._sessions.get((spec.id, spec.config_hash, root or "", caller))
+        found = self._sessions.get((spec.id, spec.config_hash, root or "", caller, declared(spec.asks(features))))
         return None if found is None or found.is_over else found
 
     def _make_room(self, spec: BackendSpec) -> None:
@@ -102,27 +116,29 @@ class Pool:
         task.add_done_callback(self._closing.discard)
         return task
 
-    def spare(self, spec: BackendSpec, root: str | None) -> Session | None:
-        """A process of this backend that nobody has used, kept ready in this root. It is the caller's now."""
-        for session in list(self._spares_of(spec, root)):
+    def spare(self, spec: BackendSpec, root: str | None, *, features: frozenset[str] = frozenset()) -> Session | None:
+        """A process of this backend that nobody has used, kept ready in this root for such clients. It is the
+        caller's now."""
+        for session in list(self._spares_of(spec, root, features)):
             self._spares.remove(session)
             if not session.is_over:
                 return session
             self.discard(session)
         return None
 
-    def refill(self, spec: BackendSpec, root: str | None) -> None:
+    def refill(self, spec: BackendSpec, root: str | None, *, features: frozenset[str] = frozenset()) -> None:
         """Have as many spares as the backend asks for; they open beside whatever else goes on."""
         if self._is_outdated(spec):
             return
-        for _ in range(spec.warm_spares - len(list(self._spares_of(spec, root)))):
+        for _ in range(spec.warm_spares - len(list(self._spares_of(spec, root, features)))):
             if len(self._spares) >= MAX_SPARES:
                 self.discard(self._spares.pop(0))
-            self._spares.append(Session(spec, root, kind="spare"))
+            self._spares.append(Session(spec, root, kind="spare", features=features))
 
-    def _spares_of(self, spec: BackendSpec, root: str | None) -> Iterator[Session]:
+    def _spares_of(self, spec: BackendSpec, root: str | None, features: frozenset[str]) -> Iterator[Session]:
+        wanted = (spec.id, spec.config_hash, root, declared(spec.asks(features)))
         for session in self._spares:
-            if (session.spec.id, session.spec.config_hash, session.root) == (spec.id, spec.config_hash, root):
+            if (session.spec.id, session.spec.config_hash, session.root, session.features) == wanted:
                 yield session
 
     def spares(self, backend: str) -> int:

@@ -49,6 +49,7 @@ class BackendSpec:
     memory_mb: int = 4096
     warm_spares: int = 0
     sandbox: bool = False
+    may_ask: bool = True
     allowed_roots: tuple[str, ...] = ()
     activation: Mapping[str, Any] | None = None
     is_enabled: bool = True
@@ -60,6 +61,10 @@ class BackendSpec:
     @property
     def is_process(self) -> bool:
         return self.transport in ("stdio", "agent_cli")
+
+    def asks(self, features: frozenset[str]) -> frozenset[str]:
+        """What of a client's `features` (`asking.EVERYTHING`) the backend is told of."""
+        return features if self.may_ask else frozenset()
 
     @cached_property
     def config_hash(self) -> str:

@@ -77,6 +77,11 @@ class Backend(models.Model):
         default=0, help_text="Fresh processes kept ready for isolation `subprocess`."
     )
     sandbox = models.BooleanField(default=False, help_text="Run its processes under bubblewrap, where it is installed.")
+    may_ask = models.BooleanField(
+        "may ask the client",
+        default=True,
+        help_text="While a call runs it may ask the client's user (elicitation) or model (sampling) something.",
+    )
     allowed_roots = models.JSONField(
         default=list, blank=True, help_text="Directories a project_root may lie in; empty: DEVFLOW_ALLOWED_ROOTS."
     )

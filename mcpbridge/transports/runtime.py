@@ -11,7 +11,7 @@ from typing import Any
 
 from devflow.drain import draining
 from devflow.events import bus
-from mcpbridge import export
+from mcpbridge import asking, export
 from mcpbridge.audit import recorder
 from mcpbridge.doors import AsgiApp
 from mcpbridge.gateway import ledger, watching
@@ -80,6 +80,7 @@ class Runtime:
         self._sse.drain()
 
     async def stop(self) -> None:
+        await asking.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

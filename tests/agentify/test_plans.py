@@ -60,9 +60,10 @@ async def test_a_plan_runs_once_even_when_many_confirm_at_the_same_moment(
 async def test_a_plan_expires(plan: dict[str, Any], confirm: Ask) -> None:
     kept = row(plan)
     assert abs((kept.expires_at - timezone.now()) - timedelta(minutes=10)) < timedelta(seconds=30)
-    action = (await catalog.current()).actions["small", "launch"]
+    snapshot = await catalog.current()
+    action, spec = snapshot.actions["small", "launch"], snapshot.backend("small")
     kept.expires_at = timezone.now() - timedelta(seconds=1)
-    kept.signature = plans.signature_of(kept, action)
+    kept.signature = plans.signature_of(kept, action, spec)
     in_thread(kept.save)
     outcome = await confirm(plan["plan_id"])
     assert outcome.code == "precondition_failed"
@@ -80,6 +81,13 @@ async def test_a_plan_expires(plan: dict[str, Any], confirm: Ask) -> None:
 )
 async def test_a_tampered_plan_is_void(plan: dict[str, Any], confirm: Ask, tampered: dict[str, Any]) -> None:
     change(plan, **tampered)
+    assert (await confirm(plan["plan_id"])).code == "conflict"
+    assert row(plan).state == "waiting"
+
+
+async def test_a_plan_whose_backend_is_another_now_is_void(plan: dict[str, Any], confirm: Ask) -> None:
+    in_thread(lambda: Backend.objects.update(args=["-c", "print('another program')"]))
+    catalog.__init__()  # type: ignore[misc]  # `update` leaves no trace that a process would look for
     assert (await confirm(plan["plan_id"])).code == "conflict"
     assert row(plan).state == "waiting"
 

@@ -236,9 +236,9 @@ def test_a_composite_cannot_take_the_name_of_a_backend_s_tool(transactional_db: 
 
 async def test_a_question_back_is_an_error_not_an_empty_success(gateway: None, execute: Execute) -> None:
     await register("asking", args=[str(PROJECT_ROOT / "tests" / "fakes" / "asking_backend.py")])
-    answer = await execute(intent="MODIFY", action="asking.ask")
+    answer = await execute(intent="MODIFY", action="asking.who")
     assert answer["error"]["type"] == "MCP_ERROR"
-    assert "a question of its own" in answer["error"]["message"]
+    assert "a question that nobody here can answer" in answer["error"]["message"]
 
 
 async def test_a_change_is_tried_again_only_where_its_answer_is_kept(gateway: None, caller: Caller) -> None:

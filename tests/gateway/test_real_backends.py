@@ -1,9 +1,11 @@
 """Real servers nobody here wrote, behind a real DevFlow: what they answer directly and what they answer through it.
 
 The golden comparison asks the official client for everything twice, over stdio and through `/mcp/backends/<id>/mcp`,
-each time in a world made anew at the same paths. Left out of it is only what differs by nature: times, the variables
-that say where and by whom a child was started, notes of ours in `_meta`, on 2026-07-28 the fields earlier revisions do
-not have, and capabilities a stateless endpoint cannot keep (announcing changes outside a stream, tasks).
+each time in a world made anew at the same paths. Left out of it is only what differs by nature: times, random ids,
+the variables that say where and by whom a child was started, notes of ours in `_meta`, on 2026-07-28 the fields
+earlier revisions do not have, and capabilities a stateless endpoint cannot keep (announcing changes outside a stream,
+tasks). On the handshake revisions there is no way back to the client either, so there its backend is asked as one
+without a person.
 """
 
 import asyncio
@@ -55,6 +57,8 @@ class Real:
     env: dict[str, str] = field(default_factory=dict)
     reads: int = 0
     prompts: dict[str, dict[str, str]] = field(default_factory=dict)
+    asking: Calls = field(default_factory=list)
+    """Calls of tools that are there for clients with a person and a model only."""
 
     @property
     def spec(self) -> BackendSpec:
@@ -80,13 +84,19 @@ def everything() -> Real:
         ("trigger-long-running-operation", {"duration": 0.2, "steps": 2}),
         ("simulate-research-query", {"topic": "tasks"}),
     ]
+    asking: Calls = [
+        ("trigger-elicitation-request", {}),
+        ("trigger-sampling-request", {"prompt": "Think.", "maxTokens": 5}),
+        ("trigger-url-elicitation", {"url": "https://example.org/", "elicitationId": "1"}),
+        ("trigger-url-elicitation", {"url": "https://example.org/", "elicitationId": "1", "errorPath": True}),
+    ]
     prompts = {
         "simple-prompt": {},
         "args-prompt": {"city": "Ulm", "state": "BW"},
         "completable-prompt": {"department": "Engineering", "name": "Alice"},
         "resource-prompt": {"resourceType": "Text", "resourceId": "1"},
     }
-    return Real("everything", [*program("server-everything"), "stdio"], calls, calls[0], reads=9, prompts=prompts)
+    return Real("everything", [*program("server-everything"), "stdio"], calls, calls[0], {}, 9, prompts, asking)
 
 
 def filesystem(world: Path) -> Real:
@@ -219,12 +229,27 @@ IDS = ["everything", "filesystem", "memory", "git"]
 EACH = pytest.mark.parametrize("name", IDS)
 
 
+async def elicited(context: Any, params: Any) -> types.ElicitResult:
+    return types.ElicitResult(action="accept", content={"name": "Ada"} if params.mode == "form" else None)
+
+
+async def sampled(context: Any, params: types.CreateMessageRequestParams) -> types.CreateMessageResult:
+    asked = json.dumps(plain(params), sort_keys=True)
+    answer = types.TextContent(type="text", text=f"Asked {asked}")
+    return types.CreateMessageResult(role="assistant", content=answer, model="small")
+
+
+def answering(mode: str) -> dict[str, Any]:
+    return {"elicitation_callback": elicited, "sampling_callback": sampled} if mode == "auto" else {}
+
+
 @asynccontextmanager
 async def directly(real: Real, mode: str) -> Any:
     parameters = StdioServerParameters(
         command=real.command[0], args=real.command[1:], env=real.spec.environment(), cwd=PROJECT_ROOT
     )
-    async with Client(stdio_client(parameters, errlog=subprocess.DEVNULL), mode=mode, cache=None) as client:  # type: ignore[arg-type]  # a number will do
+    transport = stdio_client(parameters, errlog=subprocess.DEVNULL)  # type: ignore[arg-type]  # a number will do
+    async with Client(transport, mode=mode, cache=None, **answering(mode)) as client:
         yield client
 
 
@@ -233,15 +258,16 @@ async def through(server: RunningServer, real: Real, mode: str) -> Any:
     url = f"{server.url}/mcp/backends/{real.id}/mcp"
     async with (
         create_mcp_http_client(headers={"X-API-Key": server.key}) as http,
-        Client(streamable_http_client(url, http_client=http), mode=mode, cache=None) as client,
+        Client(streamable_http_client(url, http_client=http), mode=mode, cache=None, **answering(mode)) as client,
     ):
         yield client
 
 
-_TIMES = re.compile(
+_VARYING = re.compile(
     r"\d{4}-\d\d-\d\dT[\d:.]+Z"
     r"|\w{3} \w{3} \d\d \d{4} \d\d:\d\d:\d\d [^\"\\]*?\)"
     r"|\d{1,2}:\d\d:\d\d( [AP]M)?"
+    r"|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 )
 
 
@@ -269,7 +295,7 @@ def plain(value: Any) -> Any:
             given = json.loads(value).items()
             environment = {key: item for key, item in given if key != "PWD" and not key.startswith("DEVFLOW_")}
             value = json.dumps(environment, sort_keys=True)
-        return _TIMES.sub("<time>", value)
+        return _VARYING.sub("<varies>", value)
     return value
 
 
@@ -278,10 +304,10 @@ async def tried(asking: Any) -> Any:
     try:
         return plain(await asking)
     except MCPError as exc:
-        return {"error": [exc.code, exc.message, exc.error.data]}
+        return {"error": plain([exc.code, exc.message, exc.error.data])}
 
 
-async def all_of(client: Client, real: Real) -> dict[str, Any]:
+async def all_of(client: Client, real: Real, calls: Calls) -> dict[str, Any]:
     """Everything a server has and answers."""
     has = client.server_capabilities
     seen: dict[str, Any] = {
@@ -294,9 +320,9 @@ async def all_of(client: Client, real: Real) -> dict[str, Any]:
         ),
     }
     tools = (await client.list_tools()).tools
-    assert {tool.name for tool in tools} == {name for name, _ in real.calls}, "every tool is called"
+    assert {tool.name for tool in tools} == {name for name, _ in calls}, "every tool is called"
     seen["tools"] = plain(tools)
-    seen["calls"] = [(name, await tried(client.call_tool(name, arguments))) for name, arguments in real.calls]
+    seen["calls"] = [(name, await tried(client.call_tool(name, arguments))) for name, arguments in calls]
     if has.prompts is not None:
         listed = (await client.list_prompts()).prompts
         assert {prompt.name for prompt in listed} == real.prompts.keys(), "every prompt is asked for"
@@ -327,13 +353,14 @@ async def test_the_official_client_sees_the_same_through_devflow_as_directly(
     served: Any, reals: dict[str, Real], world: Path, name: str, mode: str
 ) -> None:
     server, real = served[0], reals[name]
+    calls = real.calls + (real.asking if mode == "auto" else [])
     async with asyncio.timeout(2 * WAIT):
         await asyncio.to_thread(make, world)
         async with directly(real, mode) as client:
-            direct = await all_of(client, real)
+            direct = await all_of(client, real, calls)
         await asyncio.to_thread(make, world)
         async with through(server, real, mode) as client:
-            passed = await all_of(client, real)
+            passed = await all_of(client, real, calls)
     for part in direct:
         assert passed[part] == direct[part], part
     assert passed.keys() == direct.keys()
@@ -344,7 +371,7 @@ def test_its_tools_are_found_and_classified_by_what_they_declare(
     served: Any, reals: dict[str, Real], name: str
 ) -> None:
     found = {tool: (intent, effect) for tool, intent, effect, problem in served[1][name] if not problem}
-    assert found.keys() == {tool for tool, _ in reals[name].calls}
+    assert found.keys() == {tool for tool, _ in reals[name].calls + reals[name].asking}
     expected = {
         "everything": {
             "echo": "READ_ONLY",
