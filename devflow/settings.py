@@ -81,7 +81,7 @@ CSRF_TRUSTED_ORIGINS = [origin for origin in (CONFIG.public_url.rstrip("/"), *CO
 INSTALLED_APPS = [
     # Its import costs half a second and Twisted's memory, and all it adds is its own `runserver`.
     *(["daphne"] if CONFIG.server == "daphne" else []),
-    "django.contrib.admin",
+    "django.contrib.admin.apps.SimpleAdminConfig",  # `devflow.urls` looks for the admins: commands need none
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",

@@ -20,6 +20,8 @@ knowledge_routes.register(router)
 memory_api.register(router)
 viewsets.register(router)
 
+admin.autodiscover()
+
 urlpatterns = [
     path("favicon.ico", RedirectView.as_view(url=static("devflow/favicon.svg"))),
     path("admin/", admin.site.urls),

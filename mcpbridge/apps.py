@@ -1,5 +1,9 @@
+from typing import TYPE_CHECKING
+
 from django.apps import AppConfig
-from django.utils.module_loading import autodiscover_modules
+
+if TYPE_CHECKING:
+    from devflow.ports import HealthReport
 
 
 class McpBridgeConfig(AppConfig):
@@ -7,17 +11,16 @@ class McpBridgeConfig(AppConfig):
     verbose_name = "MCP"
 
     def ready(self) -> None:
-        autodiscover_modules("tools")
-
         from devflow import ports
         from mcpbridge.calls import LoggedCalls
         from mcpbridge.figures import CountedCalls
-        from mcpbridge.gateway import health
-        from mcpbridge.gateway.composed import composed
-        from mcpbridge.gateway.federation import federation
-        from mcpbridge.registry import registry
 
-        registry.sources += [federation, composed]
         ports.call_log.bind(LoggedCalls())
         ports.call_figures.bind(CountedCalls())
-        ports.health.add("gateway", health.probe)
+        ports.health.add("gateway", _health)
+
+
+def _health() -> "HealthReport":
+    from mcpbridge.gateway import health  # with it comes the SDK
+
+    return health.probe()

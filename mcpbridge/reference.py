@@ -1,6 +1,7 @@
 """docs/tools.md, made from the tools: `python -m mcpbridge.reference > docs/tools.md` (or `make docs`)."""
 
 import os
+import typing
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -50,12 +51,13 @@ def _default(schema: Mapping[str, Any], *, required: bool) -> str:
 def lines() -> Iterator[str]:
     """The page, line by line. Needs Django set up."""
     from mcpbridge.registry import registry
-    from mcpbridge.tooling import prompts, resources
+    from mcpbridge.tooling import Toolset, prompts, resources
 
     yield HEAD
-    for toolset in dict.fromkeys(tool.toolset for tool in registry.all()):
+    known = sorted(registry.all(), key=lambda tool: tool.name)
+    for toolset in typing.get_args(Toolset):
         yield f"## {toolset}\n"
-        for tool in [item for item in registry.all() if item.toolset == toolset]:
+        for tool in [tool for tool in known if tool.toolset == toolset]:
             yield f"### {tool.name}\n"
             yield f"{tool.intent}, {tool.effect}\n"
             yield f"{tool.description}\n"
@@ -71,11 +73,11 @@ def lines() -> Iterator[str]:
             if properties:
                 yield ""
     yield "## Prompts\n"
-    for prompt in prompts.values():
+    for _, prompt in sorted(prompts.items()):
         given = ", ".join(f"`{argument.name}`" for argument in prompt.arguments)
         yield f"- **{prompt.name}**({given}): {' '.join(prompt.description.split())}"
     yield "\n## Resources\n"
-    for resource in resources.values():
+    for _, resource in sorted(resources.items()):
         yield f"- `{resource.uri_template}`: {' '.join(resource.description.split())}"
 
 

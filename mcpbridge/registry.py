@@ -3,7 +3,10 @@
 import difflib
 import hashlib
 from collections.abc import Iterable
+from threading import RLock
 from typing import Protocol
+
+from django.utils.module_loading import autodiscover_modules
 
 from devflow.errors import DevFlowError, ErrorCode
 from mcpbridge.tooling import MAX_NAME, Caller, Exposed, Tool, declared
@@ -38,15 +41,34 @@ _sources: list[Source] = []
 
 
 class Registry:
-    """Tools by every name they answer to. Built from the declarations when first asked; `sources` add their own."""
+    """Tools by every name they answer to, from the apps' declarations; `sources` add their own.
+
+    The modules that declare them are imported when the registry is first asked: most commands of `devflow` never do.
+    """
 
     def __init__(self, tools: list[Tool]) -> None:
         self._tools = tools
         self.sources = _sources
         self._by_name: dict[str, Tool] = {}
         self._indexed = 0
+        self._loading = RLock()
+        self._is_loaded = False
+
+    def load(self) -> None:
+        """Import what declares tools, prompts and resources, once (takes a second)."""
+        with self._loading:
+            if self._is_loaded:
+                return
+            self._is_loaded = True
+            autodiscover_modules("tools")
+            from mcpbridge.gateway.composed import composed
+            from mcpbridge.gateway.federation import federation
+
+            self.sources += [federation, composed]
 
     def _index(self) -> dict[str, Tool]:
+        if not self._is_loaded:
+            self.load()
         if self._indexed != len(self._tools):
             for tool in self._tools[self._indexed :]:
                 for name in {tool.name, spelled(tool.name, "dotted"), spelled(tool.name, "underscore")}:
@@ -61,6 +83,7 @@ class Registry:
         return [*self._tools, *(tool for source in self.sources for tool in source.all())]
 
     def find(self, name: str) -> Tool | None:
+        """What answers to this name."""
         if (tool := self._index().get(name)) is not None:
             return tool
         return next((tool for source in self.sources if (tool := source.find(name)) is not None), None)

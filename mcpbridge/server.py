@@ -409,6 +409,7 @@ def _mirrored_schema(name: str) -> Mapping[str, Any] | None:
 
 def build_server(*, stateful: bool) -> Server[Any]:
     """The MCP server. `stateful` ones keep their connection and so can serve handshake-era subscriptions."""
+    registry.load()
     shown = CacheHint(ttl_ms=60_000, scope="private")
     server: Server[Any] = Server(
         "devflow",
