@@ -7,6 +7,7 @@ Pictures of one run are alike in size and content; times and counts on them move
 import re
 import sys
 import tempfile
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +33,10 @@ PAGES = {
     "memories": "/memories/",
     "insights": "/insights/?days=30",
     "activity": "/activity/",
-    "backlog": "/backlog/demo/",
-    "sprint": "/sprints/demo/1/",
-    "issues": "/issues/demo/",
+    "backlog": "/backlog/shop/",
+    "sprint": "/sprints/shop/1/",
+    "story": "/stories/1/",
+    "issues": "/issues/shop/",
     "gateway": "/gateway/",
     "backend": "/gateway/files/",
     "connect": "/connect/",
@@ -60,6 +62,7 @@ def main(*names: str) -> None:
         sync_playwright() as playwright,
     ):
         _with_a_backend(server.home)
+        _plan(server)
         _be_busy(server)
         wanted = {name: path for name, path in PAGES.items() if not names or name in names}
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
@@ -97,6 +100,68 @@ _REQUESTS: list[dict[str, Any]] = [
     {"intent": "QUERY", "action": "files.count", "constraints": {"isolation": "subprocess"}},
     {"intent": "QUERY", "action": "files.launch", "params": {"what": "a deployment"}},
     {"intent": "QUERY", "action": "files.fail", "params": {"why": "there is no such file"}},
+]
+
+
+def _plan(server: RunningServer) -> None:
+    """A project that plans: two epics, stories in a sprint that runs, their tasks, some of them done, and issues."""
+    today = datetime.now(UTC).date()
+    days = {"starts_on": str(today - timedelta(days=8)), "ends_on": str(today + timedelta(days=5))}
+    headers = {"X-API-Key": server.key, "X-Project": "shop", "X-Agent-Id": "builder-ben"}
+    with httpx.Client(base_url=server.url, headers=headers, timeout=60) as client:
+
+        def made(path: str, **fields: Any) -> int:
+            answer = client.post(f"/api/v1/{path}/", json={"project": "shop", **fields}).raise_for_status()
+            return int(answer.json()["id"])
+
+        def called(tool: str, **args: Any) -> dict[str, Any]:
+            answer: dict[str, Any] = client.post("/mcp/execute", json={"tool": tool, "args": args}).json()
+            if answer["error"]:
+                raise RuntimeError(f"{tool}: {answer['error']}")
+            return answer
+
+        client.post("/api/v1/projects/", json={"slug": "shop", "name": "Shop"}).raise_for_status()
+        sprint = made("sprints", name="Sprint 1", **days)
+        for epic, color, stories in _EPICS:
+            its = made("epics", subject=epic, color=color)
+            for subject, points, is_planned, tasks in stories:
+                more = {"sprint": sprint} if is_planned else {}
+                story = made("stories", subject=subject, epic=its, points=points, **more)
+                for task in tasks:
+                    called("taiga.create_task", userStoryId=story, subject=task)
+        for kind, severity, subject in _ISSUES:
+            made("issues", subject=subject, type=kind, severity=severity)
+        for _ in range(4):
+            if (task := called("claim_task", phase_id=1)["result"]) is None:
+                break
+            args = {"task_id": task["id"], "status": "done", "result": "Built", "lease_token": task["lease_token"]}
+            called("update_task_status", **args)
+        called("claim_task", phase_id=1)
+
+
+_EPICS: list[tuple[str, str, list[tuple[str, dict[str, int], bool, list[str]]]]] = [
+    (
+        "Paying",
+        "#4da6ff",
+        [
+            ("Pay by card", {"front": 3, "back": 5}, True, ["Form for the card", "Call the bank", "Show the receipt"]),
+            ("Pay by bill", {"back": 2}, True, ["Bill as PDF", "Send it by mail"]),
+            ("Pay later", {"back": 8}, False, []),
+        ],
+    ),
+    (
+        "Finding things",
+        "#7bc96f",
+        [
+            ("Search by name", {"front": 2, "back": 3}, True, ["Index the names", "Field with suggestions"]),
+            ("Search by picture", {"back": 13}, False, []),
+        ],
+    ),
+]
+_ISSUES = [
+    ("bug", "critical", "The cart is empty after signing in"),
+    ("bug", "minor", "Prices are not aligned on phones"),
+    ("question", "normal", "Which countries do we deliver to?"),
 ]
 
 

@@ -23,9 +23,9 @@ from mcpbridge.transports.sse import Sse  # noqa: E402
 from mcpbridge.transports.streamable import StreamableHttp  # noqa: E402
 from workflow.views.live import Live  # noqa: E402
 
-streamable = StreamableHttp()
 sse = Sse()
-passing = Passing()
+streamable = StreamableHttp(relay=sse)
+passing = Passing(relay=sse)
 runtime = Runtime(streamable, sse, passing)
 
 _mcp = runtime.serving(McpDoor(streamable, transport="http"))

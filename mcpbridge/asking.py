@@ -1,8 +1,9 @@
 """What a backend asks the client while a call runs (MCP's elicitation and sampling), brought there and back.
 
-On the handshake revisions it is a request of ours on the connection, where that stays open (SSE, stdio). On 2026-07-28
-the call is answered with `input_required` and waits here, in this process; the client's repeat, with its answers and
-the state it was given, goes on with it.
+On the handshake revisions it is a request of ours: on the connection, where that stays open (SSE, stdio), and in the
+stream the call's request is answered with on Streamable HTTP, where the client's answer comes as a POST of its own,
+which may reach another process. On 2026-07-28 the call is answered with `input_required` and waits here, in this
+process; the client's repeat, with its answers and the state it was given, goes on with it.
 """
 
 import asyncio
@@ -10,18 +11,22 @@ import json
 import secrets
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import mcp.types as types
+from django.core import signing
 from mcp.server.context import ServerRequestContext
+from mcp.shared.exceptions import MCPError
 from mcp.shared.message import ServerMessageMetadata
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import RootModel, TypeAdapter, ValidationError
 
 from devflow.errors import DevFlowError, ErrorCode, invalid
 from mcpbridge import ratelimit
+from mcpbridge.doors import Door, Way, door_of
 from mcpbridge.tooling import Caller, Question
 
 ELICITATION = "elicitation/create"
@@ -34,6 +39,7 @@ ANSWER_SECONDS = 300.0
 KEPT_SECONDS = 60.0
 END_SECONDS = 5.0
 MAX_QUESTION = 256 * 1024
+MAX_IDENTIFIER = 1024
 MOST_WAITING = 32
 MOST_OF_ONE_KEY = 8
 """Questions that wait at once, in one process. Each holds a place and a session of its backend."""
@@ -49,6 +55,9 @@ Context = ServerRequestContext[Any, Any]
 Run = Callable[[Caller], Awaitable[dict[str, Any]]]
 
 
+Answer = types.JSONRPCResponse | types.JSONRPCError
+
+
 class _Request(types.Request[dict[str, Any], str]):
     """Any request, its parameters passed on as they are."""
 
@@ -57,12 +66,17 @@ class _Answer(RootModel[dict[str, Any]]):
     """Any result, as it came."""
 
 
-def features_of(ctx: Context) -> frozenset[str]:
+def features_of(ctx: Context, door: Door) -> frozenset[str]:
     """What the client says it can answer, of `EVERYTHING`; nothing where there is no way back to it."""
-    can = ctx.session.client_capabilities
-    if can is None or (can.elicitation is None and can.sampling is None):
-        return frozenset()
-    if ctx.protocol_version not in MODERN_PROTOCOL_VERSIONS and not ctx.session.can_send_request:
+    is_modern = ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
+    if is_modern or ctx.session.can_send_request:
+        return features_in(ctx.session.client_capabilities)
+    return door.features
+
+
+def features_in(can: types.ClientCapabilities | None) -> frozenset[str]:
+    """What a client declares, of `EVERYTHING`."""
+    if can is None:
         return frozenset()
     found = set()
     if (elicitation := can.elicitation) is not None:
@@ -150,7 +164,13 @@ async def answered(ctx: Context, caller: Caller, run: Run, *, is_passed: bool = 
     if not caller.features:
         return await run(caller)
     if ctx.protocol_version not in MODERN_PROTOCOL_VERSIONS:
-        return await run(caller.with_changes(asker=_Connection(ctx, caller, is_passed=is_passed)))
+        door = door_of(ctx)
+        if door.way is None and not ctx.session.can_send_request:
+            return await run(caller)
+        asker = _Connection(ctx, caller, is_passed=is_passed)
+        if door.way is not None:
+            asker = _Posted(ctx, caller, door.way, is_passed=is_passed)
+        return await run(caller.with_changes(asker=asker))
     return await _Parked(caller, run, ctx.method, given, is_passed=is_passed).leg(caller, {})
 
 
@@ -176,17 +196,41 @@ class _Connection:
         params = dict(question.get("params") or {})
         if params.get("mode") == "url":
             params.setdefault("elicitationId", secrets.token_hex(8))  # required here, gone since 2026-07-28
-        request: Any = _Request(method=question["method"], params=params)
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
-                answer = await self._ctx.session.send_request(
-                    request, _Answer, metadata=ServerMessageMetadata(related_request_id=self._ctx.request_id)
-                )
+                return await self._sent(question["method"], params)
         except TimeoutError:
             raise _unanswered() from None
+
+    async def _sent(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        request: Any = _Request(method=method, params=params)
+        metadata = ServerMessageMetadata(related_request_id=self._ctx.request_id)
+        try:
+            return (await self._ctx.session.send_request(request, _Answer, metadata=metadata)).root
         except ValidationError:
             raise invalid("The client's answer is not of the shape MCP asks for.") from None
-        return answer.root
+
+
+class _Posted(_Connection):
+    """A client of stateless Streamable HTTP: asked in the stream of its request, it answers with a POST."""
+
+    def __init__(self, ctx: Context, caller: Caller, way: Way, *, is_passed: bool) -> None:
+        super().__init__(ctx, caller, is_passed=is_passed)
+        self._way = way
+
+    async def _sent(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        with _waiting.posted(self._way.channel, self._caller.session) as (identifier, answered):
+            await self._way.send({"jsonrpc": "2.0", "id": identifier, "method": method, "params": params})
+            try:
+                answer = await answered
+            except asyncio.CancelledError:
+                gone = {"requestId": identifier, "reason": "Nobody waits for the answer any more."}
+                with suppress(DevFlowError):
+                    await self._way.send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": gone})
+                raise
+        if isinstance(answer, types.JSONRPCError):
+            raise MCPError.from_error_data(answer.error)
+        return dict(answer.result)
 
 
 class _Parked:
@@ -299,6 +343,7 @@ class _Waiting:
     def __init__(self) -> None:
         self._by_state: dict[str, _Parked] = {}
         self._of_key: Counter[int] = Counter()
+        self._posted: dict[str, tuple[str, asyncio.Future[Answer]]] = {}
 
     @contextmanager
     def counted(self, caller: Caller) -> Iterator[None]:
@@ -335,6 +380,24 @@ class _Waiting:
     def forget(self, parked: _Parked) -> None:
         self._by_state.pop(parked.state, None)
 
+    @contextmanager
+    def posted(self, channel: str, session: str) -> Iterator[tuple[str, "asyncio.Future[Answer]"]]:
+        """The id of a question whose answer is posted to any process, and what holds that answer once it is here."""
+        token, answered = secrets.token_urlsafe(16), asyncio.get_running_loop().create_future()
+        self._posted[token] = session, answered
+        try:
+            yield _signer().sign_object([channel, token]), answered
+        finally:
+            del self._posted[token]
+
+    def take(self, session: str, answer: Answer) -> bool:
+        identifier = _behind(answer.id)
+        owner, waiting = self._posted.get(identifier[1] if identifier else "", ("", None))
+        if waiting is None or waiting.done() or owner != session:
+            return False
+        waiting.set_result(answer)
+        return True
+
     async def close(self) -> None:
         parked = list(self._by_state.values())
         self._by_state.clear()
@@ -342,6 +405,32 @@ class _Waiting:
 
 
 _waiting = _Waiting()
+
+
+@lru_cache(maxsize=1)
+def _signer() -> signing.Signer:
+    return signing.Signer(salt="devflow.mcp.question")
+
+
+def _behind(identifier: object) -> tuple[str, str] | None:
+    if not isinstance(identifier, str) or len(identifier) > MAX_IDENTIFIER:
+        return None
+    try:
+        channel, token = _signer().unsign_object(identifier)
+    except (signing.BadSignature, ValueError, TypeError):
+        return None
+    return str(channel), str(token)
+
+
+def channel_of(answer: Answer) -> str | None:
+    """Where the process is that asked what is answered here; None where no question of ours is."""
+    found = _behind(answer.id)
+    return found[0] if found else None
+
+
+def take(session: str, answer: Answer) -> bool:
+    """Hand an answer that was posted to the call that waits for it. False where none does, in this process."""
+    return _waiting.take(session, answer)
 
 
 async def close() -> None:

@@ -6,16 +6,17 @@ Above: the transports. Below: `access`. A request that passes carries a `Door` i
 
 import json
 import logging
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import parse_qsl
 
 from asgiref.typing import ASGIReceiveCallable, ASGISendCallable, Scope
 from django.conf import settings
 from django.http import HttpRequest
 from django_ratelimit.core import get_usage
+from mcp.server.context import ServerRequestContext
 from redis import RedisError
 
 from devflow import config
@@ -45,6 +46,27 @@ class Door:
     query: dict[str, str] = field(default_factory=dict)
     session: str = ""
     client: str = ""
+    features: frozenset[str] = frozenset()
+    """What a client of a stateless endpoint said at its `initialize` it can be asked (`asking.EVERYTHING`)."""
+    way: "Way | None" = None
+
+
+class Way(Protocol):
+    """A way back to the client, in the stream its request is answered with."""
+
+    @property
+    def channel(self) -> str:
+        """Where this process takes messages of others."""
+
+    async def send(self, message: Mapping[str, Any]) -> None:
+        """Send a JSON-RPC message before the answer. Raises `precondition_failed` where nothing can be sent."""
+
+
+def door_of(ctx: "ServerRequestContext[Any, Any]") -> Door:
+    """The door a message came through: the request's own on HTTP, the connection's where one stays open."""
+    request: Any = ctx.request
+    door: Door = request if isinstance(request, Door) else request.scope[DOOR]
+    return door
 
 
 def headers_of(scope: AsgiScope) -> dict[str, str]:

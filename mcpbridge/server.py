@@ -20,7 +20,7 @@ from devflow.errors import ERROR_TABLE, DevFlowError, ErrorCode, forbidden, inva
 from devflow.ports import AgentRef
 from mcpbridge import access, asking, audit, dispatcher, ratelimit
 from mcpbridge.agentify import connections
-from mcpbridge.doors import DOOR, Door
+from mcpbridge.doors import Door, door_of
 from mcpbridge.envelopes import as_mcp
 from mcpbridge.registry import CALL_TOOL, registry, spelled
 from mcpbridge.subscriptions import MAX_SUBSCRIPTIONS, Subscriptions, live
@@ -38,13 +38,6 @@ Start with claim_task(phase_id): it hands you one task nobody else has, with its
 While you work, note what others should know with add_task_note; create_task for work you discover.
 Finish with update_task_status(task_id, "done", result=..., lease_token=...): it tells you what you unblocked.
 get_kanban_board shows everything; get_messages holds what others told you."""
-
-
-def door_of(ctx: Context) -> Door:
-    """The door a message came through: the request's own on HTTP, the connection's where one stays open."""
-    request: Any = ctx.request
-    door: Door = request if isinstance(request, Door) else request.scope[DOOR]
-    return door
 
 
 def _client_name(ctx: Context, door: Door) -> str:
@@ -65,7 +58,7 @@ def caller_of(ctx: Context) -> Caller:
         client=_client_name(ctx, door),
         session=door.session,
     )
-    features = asking.features_of(ctx)
+    features = asking.features_of(ctx, door)
     return caller.with_changes(features=features) if features else caller
 
 

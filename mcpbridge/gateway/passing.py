@@ -3,10 +3,9 @@
 Its tools, prompts, resources, templates, completion and log level go through under their own names, requests and
 results as they came, in both protocol eras. What the gateway promises holds here too: a call of a tool goes through
 the dispatcher (rate limit, scope against effect, held back tools, log, metrics, breaker), reading costs one of the
-key's budget and needs the scope `read`. What the backend asks its client (elicitation, sampling) goes through on
-2026-07-28; the handshake revisions have no way back on a stateless endpoint, and there the backend is told that its
-client has neither. Not passed: the notice that an elicitation by address is complete, roots (`docs/decisions/031`),
-tasks, and methods MCP does not define.
+key's budget and needs the scope `read`. What the backend asks its client (elicitation, sampling) goes through too.
+Not passed: the notice that an elicitation by address is complete, roots (`docs/decisions/031`), tasks, and methods
+MCP does not define.
 """
 
 import asyncio
@@ -27,7 +26,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from devflow.errors import DevFlowError, ErrorCode, forbidden, invalid, not_found
 from mcpbridge import access, asking, audit, dispatcher, ratelimit
-from mcpbridge.doors import DOOR, AsgiScope, Door, refuse
+from mcpbridge.doors import DOOR, AsgiScope, Door, door_of, refuse
 from mcpbridge.envelopes import as_mcp
 from mcpbridge.gateway import large, policy
 from mcpbridge.gateway.calling import caller_key
@@ -41,11 +40,12 @@ from mcpbridge.gateway.questions import Asking
 from mcpbridge.gateway.sessions import Session, pool
 from mcpbridge.gateway.specs import BackendSpec, fingerprint_of
 from mcpbridge.models import Backend
-from mcpbridge.server import Context, as_protocol_error, caller_of, door_of, is_welcome, reporting
+from mcpbridge.server import Context, as_protocol_error, caller_of, is_welcome, reporting
 from mcpbridge.subscriptions import MAX_SUBSCRIPTIONS, live
 from mcpbridge.threads import run_blocking
 from mcpbridge.tooling import Caller, Effect, Intent
 from mcpbridge.transports.streamable import StreamableHttp, session_behind
+from mcpbridge.transports.ways import Relay
 
 PATH = re.compile(r"/mcp/backends/([A-Za-z0-9_-]{1,64})/mcp/?")
 BACKEND = "devflow.backend"
@@ -333,8 +333,8 @@ def build() -> Server[Any]:
 class Passing(StreamableHttp):
     """The ASGI application behind the door."""
 
-    def __init__(self) -> None:
-        super().__init__(build)
+    def __init__(self, relay: Relay | None = None) -> None:
+        super().__init__(build, relay)
 
     async def __call__(self, scope: AsgiScope, receive: Any, send: Any) -> None:
         match = PATH.fullmatch(scope["path"])

@@ -120,6 +120,5 @@ class Questions:
         raise DevFlowError(
             ErrorCode.BACKEND_ERROR,
             f"{self._backend} answered {method} with a question that nobody here can answer.",
-            suggestion="Give the call all it needs at once, or call from a client that declares elicitation or "
-            "sampling, over SSE, stdio or MCP 2026-07-28.",
+            suggestion="Give the call all it needs at once, or call over MCP from a client that can be asked.",
         )

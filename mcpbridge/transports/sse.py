@@ -20,14 +20,14 @@ from channels.exceptions import ChannelFull, StopConsumer
 from channels.generic.http import AsyncHttpConsumer
 from channels.layers import InMemoryChannelLayer, get_channel_layer
 from django.core import signing
-from mcp.types import JSONRPCMessage, jsonrpc_message_adapter
+from mcp.types import JSONRPCError, JSONRPCMessage, JSONRPCResponse, jsonrpc_message_adapter
 from pydantic import ValidationError
 from redis import RedisError
 
 from devflow import config
 from devflow.drain import draining
 from devflow.errors import DevFlowError, ErrorCode
-from mcpbridge import access
+from mcpbridge import access, asking
 from mcpbridge.doors import DOOR, MAX_BODY, AsgiScope, Door, read_body, refuse
 from mcpbridge.transports.connection import Connection, Taken
 
@@ -142,8 +142,15 @@ class Sse:
         return await _answer(send, await self._forward(address, body))
 
     def _take(self, session: str, message: JSONRPCMessage) -> int:
-        stream = self.streams.get(session)
-        return Taken.GONE if stream is None else stream.connection.take(message)
+        if (stream := self.streams.get(session)) is not None:
+            return stream.connection.take(message)
+        if isinstance(message, JSONRPCResponse | JSONRPCError) and asking.take(session, message):
+            return Taken.ACCEPTED  # from a client of Streamable HTTP
+        return Taken.GONE
+
+    async def bring(self, channel: str, session: str, body: bytes) -> int:
+        """Bring a message to the process behind `channel` (`ways.Relay`)."""
+        return await self._forward(Address(channel, 0, session), body)
 
     async def _forward(self, address: Address, body: bytes) -> int:
         """Bring a message to the worker that holds the stream; what is not acknowledged in time never runs there."""

@@ -15,11 +15,14 @@ from typing import Any
 from django.core import signing
 from mcp.server.lowlevel import Server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp.types import ClientCapabilities
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from devflow.errors import DevFlowError, ErrorCode
+from mcpbridge.asking import features_in
 from mcpbridge.doors import DOOR, MAX_BODY, AsgiScope, Door, read_body, refuse
 from mcpbridge.server import build_server
+from mcpbridge.transports.ways import Relay, StreamedWay, handed_over, is_answer
 
 SESSION_HEADER = b"mcp-session-id"
 MAX_SESSION_ID = 2048
@@ -33,6 +36,8 @@ class Session:
     id: str
     key_id: int
     client: str
+    features: frozenset[str] = frozenset()
+    """What the client can be asked (`asking.EVERYTHING`)."""
 
 
 @lru_cache(maxsize=1)
@@ -40,9 +45,9 @@ def _signer() -> signing.Signer:
     return signing.Signer(salt="devflow.mcp.session")
 
 
-def new_session_id(key_id: int, client: str) -> str:
+def new_session_id(key_id: int, client: str, features: frozenset[str] = frozenset()) -> str:
     """A fresh signed session id: visible ASCII, bound to the key that opened it."""
-    return _signer().sign_object([secrets.token_hex(8), key_id, client[:100]])
+    return _signer().sign_object([secrets.token_hex(8), key_id, client[:100], sorted(features)])
 
 
 def session_behind(value: str) -> Session | None:
@@ -53,14 +58,14 @@ def session_behind(value: str) -> Session | None:
 @lru_cache(maxsize=4096)
 def _unsigned(value: str) -> Session | None:
     try:
-        identifier, key_id, client = _signer().unsign_object(value)
+        identifier, key_id, client, features = _signer().unsign_object(value)
     except (signing.BadSignature, ValueError, TypeError):
         return None
-    return Session(identifier, key_id, client)
+    return Session(identifier, key_id, client, frozenset(features))
 
 
-def _initializing_client(body: bytes) -> str | None:
-    """The client's name if this is an `initialize` request."""
+def _initializing_client(body: bytes) -> tuple[str, frozenset[str]] | None:
+    """The client's name, and what it can be asked, if this is an `initialize` request."""
     if b'"initialize"' not in body:
         return None
     try:
@@ -68,16 +73,38 @@ def _initializing_client(body: bytes) -> str | None:
         if message.get("method") != "initialize":
             return None
         name = message["params"]["clientInfo"]["name"]
+        features = features_in(ClientCapabilities.model_validate(message["params"]["capabilities"], by_name=False))
     except (ValueError, RecursionError, AttributeError, KeyError, TypeError):
         return None
-    return name if isinstance(name, str) else None
+    return (name, features) if isinstance(name, str) else None
+
+
+async def _too_large(send: Any) -> None:
+    large = DevFlowError(ErrorCode.TOO_LARGE, f"A body may have {MAX_BODY} bytes at most.")
+    await refuse(send, 413, large, (b"connection", b"close"))
+
+
+async def _acknowledged(send: Any, status: int) -> None:
+    """What a client hears of the answer it posted."""
+    if status == 202:
+        await send({"type": "http.response.start", "status": 202, "headers": [(b"content-length", b"0")]})
+        await send({"type": "http.response.body", "body": b""})
+    elif status == 503:
+        busy = DevFlowError(ErrorCode.UNAVAILABLE, "The answer cannot be brought on just now.", retry_after_ms=1000)
+        await refuse(send, 503, busy, (b"retry-after", b"1"))
+    else:
+        unknown = DevFlowError(ErrorCode.NOT_FOUND, "No call waits for this answer.")
+        await refuse(send, status, unknown)
 
 
 class StreamableHttp:
     """The ASGI application behind the door; `run()` must be running on the same event loop."""
 
-    def __init__(self, build: Callable[[], Server[Any]] = lambda: build_server(stateful=False)) -> None:
+    def __init__(
+        self, build: Callable[[], Server[Any]] = lambda: build_server(stateful=False), relay: Relay | None = None
+    ) -> None:
         self._build = build
+        self._relay = relay
         self._manager: StreamableHTTPSessionManager | None = None
 
     async def run(self, ready: "asyncio.Future[None]") -> None:
@@ -113,15 +140,24 @@ class StreamableHttp:
                 )
                 return await refuse(send, 404, lost)
             door.session, door.client = session.id, session.client
+            if session.features and self._relay is not None:
+                door.features = session.features
+                body, receive = await read_body(receive)
+                if body is None:
+                    return await _too_large(send)
+                if is_answer(body):
+                    return await _acknowledged(send, await handed_over(body, session.id, self._relay))
+                door.way = way = StreamedWay(send, self._relay)
+                send = way.passing
         elif door.headers.get("mcp-protocol-version", "").encode() not in _MODERN:
             body, receive = await read_body(receive)
             if body is None:
-                large = DevFlowError(ErrorCode.TOO_LARGE, f"A body may have {MAX_BODY} bytes at most.")
-                return await refuse(send, 413, large, (b"connection", b"close"))
+                return await _too_large(send)
             if (client := _initializing_client(body)) is not None:
-                opened = new_session_id(door.identity.scope.key_id, client)
+                opened = new_session_id(door.identity.scope.key_id, *client)
                 if (session := session_behind(opened)) is not None:
                     door.session, door.client = session.id, session.client
+                    door.features = session.features if self._relay is not None else frozenset()
                 send = self._with_session(send, opened)
         await manager.handle_request(scope, receive, send)
         return None

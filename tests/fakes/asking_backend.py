@@ -93,7 +93,7 @@ async def called(ctx: Context, params: types.CallToolRequestParams) -> dict[str,
         answers.append(await asked_by_request(ctx, name))
         await ctx.session.report_progress(len(answers), len(questions), answers[-1])
     if params.name in ("slow", "wait"):
-        await asyncio.sleep(1.5)
+        await asyncio.sleep(3.0 if params.name == "slow" else 1.5)
     return text(", ".join(answers))
 
 
@@ -122,7 +122,7 @@ async def asked_by_result(ctx: Context, params: types.CallToolRequestParams, que
             "requestState": "waits",
         }
     if params.name == "slow":
-        await asyncio.sleep(1.5)
+        await asyncio.sleep(3.0)
     return text(", ".join(said(given["inputResponses"][name]) for name in questions))
 
 

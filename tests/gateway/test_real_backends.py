@@ -4,8 +4,7 @@ The golden comparison asks the official client for everything twice, over stdio 
 each time in a world made anew at the same paths. Left out of it is only what differs by nature: times, random ids,
 the variables that say where and by whom a child was started, notes of ours in `_meta`, on 2026-07-28 the fields
 earlier revisions do not have, and capabilities a stateless endpoint cannot keep (announcing changes outside a stream,
-tasks). On the handshake revisions there is no way back to the client either, so there its backend is asked as one
-without a person.
+tasks).
 """
 
 import asyncio
@@ -57,8 +56,6 @@ class Real:
     env: dict[str, str] = field(default_factory=dict)
     reads: int = 0
     prompts: dict[str, dict[str, str]] = field(default_factory=dict)
-    asking: Calls = field(default_factory=list)
-    """Calls of tools that are there for clients with a person and a model only."""
 
     @property
     def spec(self) -> BackendSpec:
@@ -83,8 +80,7 @@ def everything() -> Real:
         ("toggle-subscriber-updates", {}),
         ("trigger-long-running-operation", {"duration": 0.2, "steps": 2}),
         ("simulate-research-query", {"topic": "tasks"}),
-    ]
-    asking: Calls = [
+        # there for clients with a person and a model only
         ("trigger-elicitation-request", {}),
         ("trigger-sampling-request", {"prompt": "Think.", "maxTokens": 5}),
         ("trigger-url-elicitation", {"url": "https://example.org/", "elicitationId": "1"}),
@@ -96,7 +92,7 @@ def everything() -> Real:
         "completable-prompt": {"department": "Engineering", "name": "Alice"},
         "resource-prompt": {"resourceType": "Text", "resourceId": "1"},
     }
-    return Real("everything", [*program("server-everything"), "stdio"], calls, calls[0], {}, 9, prompts, asking)
+    return Real("everything", [*program("server-everything"), "stdio"], calls, calls[0], reads=9, prompts=prompts)
 
 
 def filesystem(world: Path) -> Real:
@@ -239,8 +235,7 @@ async def sampled(context: Any, params: types.CreateMessageRequestParams) -> typ
     return types.CreateMessageResult(role="assistant", content=answer, model="small")
 
 
-def answering(mode: str) -> dict[str, Any]:
-    return {"elicitation_callback": elicited, "sampling_callback": sampled} if mode == "auto" else {}
+ANSWERING: dict[str, Any] = {"elicitation_callback": elicited, "sampling_callback": sampled}
 
 
 @asynccontextmanager
@@ -249,7 +244,7 @@ async def directly(real: Real, mode: str) -> Any:
         command=real.command[0], args=real.command[1:], env=real.spec.environment(), cwd=PROJECT_ROOT
     )
     transport = stdio_client(parameters, errlog=subprocess.DEVNULL)  # type: ignore[arg-type]  # a number will do
-    async with Client(transport, mode=mode, cache=None, **answering(mode)) as client:
+    async with Client(transport, mode=mode, cache=None, **ANSWERING) as client:
         yield client
 
 
@@ -258,7 +253,7 @@ async def through(server: RunningServer, real: Real, mode: str) -> Any:
     url = f"{server.url}/mcp/backends/{real.id}/mcp"
     async with (
         create_mcp_http_client(headers={"X-API-Key": server.key}) as http,
-        Client(streamable_http_client(url, http_client=http), mode=mode, cache=None, **answering(mode)) as client,
+        Client(streamable_http_client(url, http_client=http), mode=mode, cache=None, **ANSWERING) as client,
     ):
         yield client
 
@@ -307,7 +302,7 @@ async def tried(asking: Any) -> Any:
         return {"error": plain([exc.code, exc.message, exc.error.data])}
 
 
-async def all_of(client: Client, real: Real, calls: Calls) -> dict[str, Any]:
+async def all_of(client: Client, real: Real) -> dict[str, Any]:
     """Everything a server has and answers."""
     has = client.server_capabilities
     seen: dict[str, Any] = {
@@ -320,9 +315,9 @@ async def all_of(client: Client, real: Real, calls: Calls) -> dict[str, Any]:
         ),
     }
     tools = (await client.list_tools()).tools
-    assert {tool.name for tool in tools} == {name for name, _ in calls}, "every tool is called"
+    assert {tool.name for tool in tools} == {name for name, _ in real.calls}, "every tool is called"
     seen["tools"] = plain(tools)
-    seen["calls"] = [(name, await tried(client.call_tool(name, arguments))) for name, arguments in calls]
+    seen["calls"] = [(name, await tried(client.call_tool(name, arguments))) for name, arguments in real.calls]
     if has.prompts is not None:
         listed = (await client.list_prompts()).prompts
         assert {prompt.name for prompt in listed} == real.prompts.keys(), "every prompt is asked for"
@@ -353,14 +348,13 @@ async def test_the_official_client_sees_the_same_through_devflow_as_directly(
     served: Any, reals: dict[str, Real], world: Path, name: str, mode: str
 ) -> None:
     server, real = served[0], reals[name]
-    calls = real.calls + (real.asking if mode == "auto" else [])
     async with asyncio.timeout(2 * WAIT):
         await asyncio.to_thread(make, world)
         async with directly(real, mode) as client:
-            direct = await all_of(client, real, calls)
+            direct = await all_of(client, real)
         await asyncio.to_thread(make, world)
         async with through(server, real, mode) as client:
-            passed = await all_of(client, real, calls)
+            passed = await all_of(client, real)
     for part in direct:
         assert passed[part] == direct[part], part
     assert passed.keys() == direct.keys()
@@ -371,7 +365,7 @@ def test_its_tools_are_found_and_classified_by_what_they_declare(
     served: Any, reals: dict[str, Real], name: str
 ) -> None:
     found = {tool: (intent, effect) for tool, intent, effect, problem in served[1][name] if not problem}
-    assert found.keys() == {tool for tool, _ in reals[name].calls + reals[name].asking}
+    assert found.keys() == {tool for tool, _ in reals[name].calls}
     expected = {
         "everything": {
             "echo": "READ_ONLY",
