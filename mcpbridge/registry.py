@@ -52,19 +52,23 @@ class Registry:
         self._by_name: dict[str, Tool] = {}
         self._indexed = 0
         self._loading = RLock()
-        self._is_loaded = False
+        self._is_loaded = self._is_loading = False
 
     def load(self) -> None:
         """Import what declares tools, prompts and resources, once (takes a second)."""
         with self._loading:
-            if self._is_loaded:
+            if self._is_loaded or self._is_loading:  # what is imported may ask already
                 return
-            self._is_loaded = True
-            autodiscover_modules("tools")
-            from mcpbridge.gateway.composed import composed
-            from mcpbridge.gateway.federation import federation
+            self._is_loading = True
+            try:
+                autodiscover_modules("tools")
+                from mcpbridge.gateway.composed import composed
+                from mcpbridge.gateway.federation import federation
 
-            self.sources += [federation, composed]
+                self.sources[:] = [federation, composed]
+                self._is_loaded = True
+            finally:
+                self._is_loading = False
 
     def _index(self) -> dict[str, Tool]:
         if not self._is_loaded:

@@ -14,6 +14,14 @@ __all__ = ["postgres_server", "postgres_url", "redis_server", "redis_url"]
 StartServer = Callable[..., RunningServer]
 
 
+@pytest.fixture(scope="session", autouse=True)
+def tools_declared() -> None:
+    """As in a server process, before anything asks for one; tests declare more of them for a while."""
+    from mcpbridge.registry import registry
+
+    registry.load()
+
+
 @pytest.fixture(autouse=True)
 def nothing_remembered() -> None:
     """What a server process remembers of one database must not meet the next."""

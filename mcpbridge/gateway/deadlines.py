@@ -15,13 +15,14 @@ class Deadline:
     def __init__(self, seconds: float | None) -> None:
         self.rested = 0.0
         """Seconds that questions have taken so far."""
-        self._timeout = asyncio.timeout(seconds)
+        self._seconds = seconds
         self._open = 0
         self._is_over = False
         self._left: float | None = None
         self._since = 0.0
 
     async def __aenter__(self) -> Self:
+        self._timeout = asyncio.timeout(self._seconds)
         await self._timeout.__aenter__()
         return self
 

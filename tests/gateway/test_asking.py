@@ -26,6 +26,10 @@ ASKING = PROJECT_ROOT / "tests" / "fakes" / "asking_backend.py"
 ROUTES = pytest.mark.parametrize("route", ["sse", "http", "passed", "posted", "passed-posted"])
 """Over SSE; on 2026-07-28 over HTTP, in the main list and passed through; both again with a handshake."""
 BACKENDS = pytest.mark.parametrize("backend", ["old", "new"])
+SOME = pytest.mark.parametrize(
+    ("route", "backend"),
+    [("sse", "old"), ("http", "new"), ("http", "old"), ("posted", "old"), ("passed-posted", "new")],
+)
 
 
 @pytest.fixture(scope="module")
@@ -41,12 +45,22 @@ def site(_served: Site, transactional_db: None) -> Iterator[Site]:
 
 
 @pytest.fixture
-def backends(site: Site) -> None:
-    """One backend of the handshake and one of 2026-07-28, their tools in the main list."""
-    add(site, "old", sys.executable, str(ASKING), "handshake")
-    add(site, "new", sys.executable, str(ASKING))
+def backends(site: Site, request: pytest.FixtureRequest) -> None:
+    """The backend a test is for, its tools in the main list: `old` has the handshake, `new` speaks 2026-07-28. Without
+    the parameter `backend` it is the old one, `both` brings the other too."""
+    parameters = getattr(request.node, "callspec", None)
+    wanted = {str(parameters.params.get("backend", "old")) if parameters else "old"}
+    if "both" in request.fixturenames:
+        wanted.add("new")
+    for name in wanted:
+        add(site, name, sys.executable, str(ASKING), *(["handshake"] if name == "old" else []))
     in_thread(lambda: Action.objects.update(is_federated=True))
     catalog.catalog.__init__()  # type: ignore[misc]  # `update` leaves no trace that a process would look for
+
+
+@pytest.fixture
+def both(backends: None) -> None:
+    """Asks `backends` for the new one beside the old."""
 
 
 class Person:
@@ -110,8 +124,7 @@ async def test_a_person_and_a_model_answer_and_the_call_goes_on(
     assert thought.max_tokens == 10
 
 
-@ROUTES
-@BACKENDS
+@SOME
 async def test_a_client_that_cannot_be_asked_is_told_so(site: Site, backends: None, route: str, backend: str) -> None:
     async with client_by(route, site, backend) as (client, before):
         result = await client.call_tool(f"{before}who", {})
@@ -119,8 +132,7 @@ async def test_a_client_that_cannot_be_asked_is_told_so(site: Site, backends: No
         assert result.is_error or "refused" in words(result)
 
 
-@ROUTES
-@BACKENDS
+@SOME
 async def test_a_refusal_of_the_client_reaches_the_backend(
     site: Site, backends: None, route: str, backend: str
 ) -> None:
@@ -184,7 +196,7 @@ async def test_a_backend_that_may_not_ask_is_told_of_no_client(site: Site) -> No
 
 @ROUTES
 async def test_roots_and_addresses_are_asked_of_no_client_that_did_not_offer_them(
-    site: Site, backends: None, route: str
+    site: Site, both: None, route: str
 ) -> None:
     person = Person()
     async with client_by(route, site, "new", **person.options) as (client, before):
@@ -301,9 +313,7 @@ async def test_a_question_belongs_to_the_youngest_call_and_no_deadline_runs_mean
 
 
 @pytest.mark.parametrize("route", ["sse", "http"])
-async def test_more_and_longer_questions_than_a_client_can_read_are_refused(
-    site: Site, backends: None, route: str
-) -> None:
+async def test_more_and_longer_questions_than_a_client_can_read_are_refused(site: Site, both: None, route: str) -> None:
     person = Person()
     async with client_by(route, site, "old", **person.options) as (client, _):
         many = words(await client.call_tool("old__many", {})).split(", ")

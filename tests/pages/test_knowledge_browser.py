@@ -96,7 +96,7 @@ def test_files_are_sent_read_before_ones_eyes_found_and_cited(opened: OpenPage, 
     page.get_by_role("searchbox").fill(f"how to tighten the bolts, torque_{screen}")
     page.get_by_role("button", name="Search").click()
     hit = page.locator(".hit", has_text=f"Workshop {screen}").first
-    assert hit.locator("mark", has_text="bolts").first.is_visible()
+    hit.locator("mark", has_text="bolts").first.wait_for()
     assert "q=how+to+tighten" in page.url
     hit.get_by_role("button", name="Copy this code").click()
     hit.get_by_text("Copied").wait_for()
