@@ -59,7 +59,15 @@ class StreamedWay:
 
 def is_answer(body: bytes) -> bool:
     """Whether a POST may be a client's answer: every other message names its method."""
-    return b'"method"' not in body
+    if b'"method"' not in body:
+        return True
+    if b'"result"' not in body and b'"error"' not in body:
+        return False
+    try:
+        message = json.loads(body)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(message, dict) and "method" not in message  # an answer may hold one, such as a way to pay
 
 
 async def handed_over(body: bytes, session: str, relay: Relay) -> int:

@@ -1,6 +1,7 @@
 """SSE over several server processes that share Redis: the POST lands anywhere."""
 
 import json
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -11,7 +12,8 @@ import httpx
 import pytest
 import redis
 
-from tests.running import RunningServer, running
+from devflow.config import PROJECT_ROOT
+from tests.running import RunningServer, devflow, running
 from tests.transports.site import WAIT, RawStream, call, initialize
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow]
@@ -86,3 +88,41 @@ def test_the_session_of_a_killed_process_is_unknown(
         doomed.process.wait()
     assert stream.post(initialize()).status_code == 404
     stream.close()
+
+
+def test_an_answer_posted_to_another_process_reaches_the_call_that_asked(
+    pair: tuple[RunningServer, RunningServer], client: httpx.Client
+) -> None:
+    """Streamable HTTP with a handshake: the question comes in the stream of the call, the answer as a POST anywhere."""
+    one, two = pair
+    script = PROJECT_ROOT / "tests" / "fakes" / "asking_backend.py"
+    added = ("backend", "add", "asking", "--command", sys.executable, "--args", str(script), "handshake")
+    done = devflow(one.home, *added, extra=one.env)
+    assert done.returncode == 0, done.stderr
+    headers = {
+        "X-API-Key": one.key,
+        "Accept": "application/json, text/event-stream",
+        "Content-Type": "application/json",
+    }
+    hello = initialize()
+    hello["params"]["capabilities"] = {"elicitation": {}}
+    opened = client.post(f"{one.url}/mcp", json=hello, headers=headers)
+    stranger = client.post(f"{one.url}/mcp", json=hello, headers=headers).headers["mcp-session-id"]
+    headers |= {"Mcp-Session-Id": opened.headers["mcp-session-id"], "MCP-Protocol-Version": "2025-06-18"}
+    request = call("asks", "gateway_execute", intent="QUERY", action="asking.who")
+    with client.stream("POST", f"{one.url}/mcp", json=request, headers=headers) as stream:
+        said = (json.loads(line[5:]) for line in stream.iter_lines() if line.startswith("data:") and len(line) > 6)
+        question = next(said)
+        assert question["method"] == "elicitation/create"
+        content = {"name": "Eve", "method": "a word that requests have"}
+        answer = {"jsonrpc": "2.0", "id": question["id"], "result": {"action": "accept", "content": content}}
+
+        def post(message: dict[str, Any], **more: str) -> int:
+            return httpx.post(f"{two.url}/mcp", json=message, headers={**headers, **more}).status_code
+
+        assert post(answer, **{"Mcp-Session-Id": stranger}) == 404
+        assert post({**answer, "id": "guess"}) == 404
+        assert post({"jsonrpc": "2.0", "result": {}}) == 400
+        assert post(answer) == 202
+        assert "accept Eve" in json.dumps(next(said))
+    assert post(answer) == 404  # it was answered
