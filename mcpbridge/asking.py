@@ -58,7 +58,7 @@ Run = Callable[[Caller], Awaitable[dict[str, Any]]]
 Answer = types.JSONRPCResponse | types.JSONRPCError
 
 
-class _Request(types.Request[dict[str, Any], str]):
+class AnyRequest(types.Request[dict[str, Any], str]):
     """Any request, its parameters passed on as they are."""
 
 
@@ -203,7 +203,7 @@ class _Connection:
             raise _unanswered() from None
 
     async def _sent(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
-        request: Any = _Request(method=method, params=params)
+        request: Any = AnyRequest(method=method, params=params)
         metadata = ServerMessageMetadata(related_request_id=self._ctx.request_id)
         try:
             return (await self._ctx.session.send_request(request, _Answer, metadata=metadata)).root

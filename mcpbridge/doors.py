@@ -141,6 +141,11 @@ async def refuse(send: ASGISendCallable, status: int, error: DevFlowError, *head
     await send(end)
 
 
+async def refuse_too_large(send: ASGISendCallable) -> None:
+    large = DevFlowError(ErrorCode.TOO_LARGE, f"A body may have {MAX_BODY} bytes at most.")
+    await refuse(send, 413, large, (b"connection", b"close"))
+
+
 async def read_body(receive: Any) -> tuple[bytes | None, Any]:
     """Read the body (None: larger than allowed) and give a `receive` that plays it again."""
     parts: list[bytes] = []

@@ -3,11 +3,15 @@
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.running import RunningServer, running
 from tests.servers import postgres_server, postgres_url, redis_server, redis_url
+
+if TYPE_CHECKING:
+    from tests.transports.site import Site
 
 __all__ = ["postgres_server", "postgres_url", "redis_server", "redis_url"]
 
@@ -34,6 +38,15 @@ def nothing_remembered() -> None:
     ports.directory().forget()
     access.keyring.forget()
     dispatcher.unchanged.forget()
+
+
+@pytest.fixture(scope="module")
+def _served() -> Iterator["Site"]:
+    """DevFlow served from this process, on the test database."""
+    from tests.transports.site import serve
+
+    with serve() as running:
+        yield running
 
 
 @pytest.fixture

@@ -89,18 +89,9 @@ class BackendSerializer(serializers.ModelSerializer[Backend]):
                 "tools",
                 "held",
             ),
-            *(
-                "version",
-                "isolation",
-                "timeouts",
-                "concurrency",
-                "memory_mb",
-                "warm_spares",
-                "sandbox",
-                "may_ask",
-                "command",
-            ),
-            *("args", "env_names", "inherit_env", "url", "wraps", "header_names", "allowed_roots", "activation"),
+            *("version", "isolation", "timeouts", "concurrency", "memory_mb", "warm_spares", "sandbox", "may_ask"),
+            *("command", "args", "env_names", "inherit_env", "url", "wraps", "header_names"),
+            *("allowed_roots", "activation"),
             *("warnings", "server_info", "protocol_version", "created_at", "changed_at"),
         )
         read_only_fields = fields

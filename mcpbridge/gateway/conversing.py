@@ -19,7 +19,7 @@ from mcp_types.methods import is_input_required
 from pydantic import TypeAdapter, ValidationError
 
 from devflow.errors import DevFlowError, ErrorCode
-from mcpbridge.asking import declared
+from mcpbridge.asking import AnyRequest, declared
 from mcpbridge.gateway.connecting import Connection, connected, why
 from mcpbridge.gateway.faults import BackendFaultError, LostError, out_of_time, unavailable
 from mcpbridge.gateway.policy import MAX_TIMEOUT_MS
@@ -41,8 +41,9 @@ Heard = Callable[[types.ServerNotification], None]
 _ANSWER: TypeAdapter[Any] = TypeAdapter(dict[str, Any])
 
 
-class _Request(types.Request[dict[str, Any], str]):
-    """Any request, its parameters passed on as they are."""
+def told(spec: BackendSpec, features: frozenset[str]) -> frozenset[str]:
+    """What the backend is told of what its client can answer."""
+    return declared(features) if spec.may_ask else frozenset()
 
 
 class Conversation(Protocol):
@@ -84,7 +85,7 @@ class Session:
         self.at_work = 0
         self.is_activated = False
         self.activating = asyncio.Lock()
-        self.features = declared(spec.asks(features))
+        self.features = told(spec, features)
         self._questions = Questions(spec.id)
         self._kind = kind
         self._heard = heard
@@ -200,7 +201,7 @@ class Session:
             # A task of its own, so that whoever gives up need not wait until the backend was told.
             sending: asyncio.Task[dict[str, Any]] = asyncio.create_task(
                 client.session.send_request(
-                    _Request(method=method, params=params),
+                    AnyRequest(method=method, params=params),
                     _ANSWER,
                     request_read_timeout_seconds=timeout,
                     progress_callback=progress,
@@ -256,7 +257,7 @@ class Session:
         while not self.is_over:
             try:
                 await client.session.send_request(
-                    _Request(method="ping", params={}), _ANSWER, request_read_timeout_seconds=SIGN_OF_LIFE_SECONDS
+                    AnyRequest(method="ping", params={}), _ANSWER, request_read_timeout_seconds=SIGN_OF_LIFE_SECONDS
                 )
             except MCPError as exc:
                 if exc.code == types.REQUEST_TIMEOUT:

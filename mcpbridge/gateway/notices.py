@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from collections.abc import Callable
-from functools import partial
 from weakref import WeakKeyDictionary
 
 import mcp.types as types
@@ -12,8 +11,9 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from devflow.errors import DevFlowError
-from mcpbridge.asking import EVERYTHING, declared
+from mcpbridge.asking import EVERYTHING
 from mcpbridge.gateway import discovery
+from mcpbridge.gateway.conversing import told
 from mcpbridge.gateway.sessions import Session, pool
 from mcpbridge.threads import run_blocking
 
@@ -85,8 +85,8 @@ class Notices:
         await asyncio.sleep(QUIET_SECONDS)
         try:
             found = await discovery.ask(session)
-            is_all = session.features == declared(session.spec.asks(EVERYTHING))
-            await run_blocking(partial(discovery.keep, session.spec, found, is_all=is_all))
+            is_all = session.features == told(session.spec, EVERYTHING)
+            await run_blocking(discovery.keep, session.spec, found, is_all=is_all)
         except DevFlowError as exc:
             logger.info("the changed tools of %s could not be read: %s", session.spec.id, exc)
 

@@ -77,15 +77,7 @@ async def _opened(spec: BackendSpec, caller: Caller) -> Session:
     if spec.transport == "agent_cli":
         raise unavailable(spec.id, "it is an agent's command line, which has no server to pass through.")
     root = spec.root(caller.project_root)
-    session = pool.session(spec, root, caller_key(caller), features=caller.features)
-    try:
-        await session.client()
-    except DevFlowError as exc:
-        if exc.code is not ErrorCode.UNAVAILABLE:
-            raise
-        session = pool.session(spec, root, caller_key(caller), features=caller.features)
-        await session.client()
-    return session
+    return await pool.ready(spec, root, caller_key(caller), features=caller.features)
 
 
 def _open_of(spec: BackendSpec, caller: Caller) -> Session | None:

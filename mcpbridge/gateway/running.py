@@ -4,7 +4,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from devflow.errors import DevFlowError, ErrorCode
 from mcpbridge.gateway import agent_cli, isolate
 from mcpbridge.gateway.conversing import Conversation
 from mcpbridge.gateway.sessions import Session, pool
@@ -32,17 +31,7 @@ async def placed(work: "Work") -> AsyncIterator[Conversation]:
 
 
 async def _open_session(work: "Work") -> Session:
-    """The caller's session. One that cannot be opened is replaced once before the call fails."""
     from mcpbridge.gateway.calling import caller_key
 
     with work.step("session"):
-        whose, features = caller_key(work.caller), work.caller.features
-        session = pool.session(work.spec, work.root, whose, features=features)
-        try:
-            await session.client()
-        except DevFlowError as exc:
-            if exc.code is not ErrorCode.UNAVAILABLE:
-                raise
-            session = pool.session(work.spec, work.root, whose, features=features)
-            await session.client()
-    return session
+        return await pool.ready(work.spec, work.root, caller_key(work.caller), features=work.caller.features)

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator
 
 import mcp.types as types
 
-from mcpbridge.asking import declared
+from devflow.errors import DevFlowError, ErrorCode
 from mcpbridge.gateway import ledger, processes
 from mcpbridge.gateway.breaker import Breaker
 from mcpbridge.gateway.catalog import catalog
-from mcpbridge.gateway.conversing import Heard, Session
+from mcpbridge.gateway.conversing import Heard, Session, told
 from mcpbridge.gateway.faults import unavailable
 from mcpbridge.gateway.specs import BackendSpec
 
@@ -75,7 +75,7 @@ class Pool:
     ) -> Session:
         """The caller's open session, or a new one that opens now. Raises `unavailable` where all sessions are at
         work."""
-        key: Key = (spec.id, spec.config_hash, root or "", caller, declared(spec.asks(features)))
+        key: Key = (spec.id, spec.config_hash, root or "", caller, told(spec, features))
         found = self._sessions.get(key)
         if found is not None and not found.is_over:
             self._sessions.move_to_end(key)
@@ -88,11 +88,23 @@ class Pool:
         self.begun(made)
         return made
 
+    async def ready(self, spec: BackendSpec, root: str | None, caller: str, *, features: frozenset[str]) -> Session:
+        """The caller's session, open. One that cannot be opened is replaced once. Raises `unavailable`."""
+        session = self.session(spec, root, caller, features=features)
+        try:
+            await session.client()
+        except DevFlowError as exc:
+            if exc.code is not ErrorCode.UNAVAILABLE:
+                raise
+            session = self.session(spec, root, caller, features=features)
+            await session.client()
+        return session
+
     def opened(
         self, spec: BackendSpec, root: str | None, caller: str, *, features: frozenset[str] = frozenset()
     ) -> Session | None:
         """The caller's session, if there is one."""
-        found = self._sessions.get((spec.id, spec.config_hash, root or "", caller, declared(spec.asks(features))))
+        found = self._sessions.get((spec.id, spec.config_hash, root or "", caller, told(spec, features)))
         return None if found is None or found.is_over else found
 
     def _make_room(self, spec: BackendSpec) -> None:
@@ -136,7 +148,7 @@ class Pool:
             self._spares.append(Session(spec, root, kind="spare", features=features))
 
     def _spares_of(self, spec: BackendSpec, root: str | None, features: frozenset[str]) -> Iterator[Session]:
-        wanted = (spec.id, spec.config_hash, root, declared(spec.asks(features)))
+        wanted = (spec.id, spec.config_hash, root, told(spec, features))
         for session in self._spares:
             if (session.spec.id, session.spec.config_hash, session.root, session.features) == wanted:
                 yield session

@@ -62,10 +62,6 @@ class BackendSpec:
     def is_process(self) -> bool:
         return self.transport in ("stdio", "agent_cli")
 
-    def asks(self, features: frozenset[str]) -> frozenset[str]:
-        """What of a client's `features` (`asking.EVERYTHING`) the backend is told of."""
-        return features if self.may_ask else frozenset()
-
     @cached_property
     def config_hash(self) -> str:
         """Changes with whatever an open session depends on."""

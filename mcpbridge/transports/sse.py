@@ -28,7 +28,7 @@ from devflow import config
 from devflow.drain import draining
 from devflow.errors import DevFlowError, ErrorCode
 from mcpbridge import access, asking
-from mcpbridge.doors import DOOR, MAX_BODY, AsgiScope, Door, read_body, refuse
+from mcpbridge.doors import DOOR, AsgiScope, Door, read_body, refuse, refuse_too_large
 from mcpbridge.transports.connection import Connection, Taken
 
 logger = logging.getLogger(__name__)
@@ -130,8 +130,7 @@ class Sse:
             return await _answer(send, Taken.GONE)
         body, _ = await read_body(receive)
         if body is None:
-            large = DevFlowError(ErrorCode.TOO_LARGE, f"A body may have {MAX_BODY} bytes at most.")
-            return await refuse(send, 413, large, (b"connection", b"close"))
+            return await refuse_too_large(send)
         try:
             message = jsonrpc_message_adapter.validate_json(body, by_name=False)
         except ValidationError:

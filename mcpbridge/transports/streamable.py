@@ -20,7 +20,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from devflow.errors import DevFlowError, ErrorCode
 from mcpbridge.asking import features_in
-from mcpbridge.doors import DOOR, MAX_BODY, AsgiScope, Door, read_body, refuse
+from mcpbridge.doors import DOOR, AsgiScope, Door, read_body, refuse, refuse_too_large
 from mcpbridge.server import build_server
 from mcpbridge.transports.ways import Relay, StreamedWay, handed_over, is_answer
 
@@ -77,11 +77,6 @@ def _initializing_client(body: bytes) -> tuple[str, frozenset[str]] | None:
     except (ValueError, RecursionError, AttributeError, KeyError, TypeError):
         return None
     return (name, features) if isinstance(name, str) else None
-
-
-async def _too_large(send: Any) -> None:
-    large = DevFlowError(ErrorCode.TOO_LARGE, f"A body may have {MAX_BODY} bytes at most.")
-    await refuse(send, 413, large, (b"connection", b"close"))
 
 
 async def _acknowledged(send: Any, status: int) -> None:
@@ -144,7 +139,7 @@ class StreamableHttp:
                 door.features = session.features
                 body, receive = await read_body(receive)
                 if body is None:
-                    return await _too_large(send)
+                    return await refuse_too_large(send)
                 if is_answer(body):
                     return await _acknowledged(send, await handed_over(body, session.id, self._relay))
                 door.way = way = StreamedWay(send, self._relay)
@@ -152,7 +147,7 @@ class StreamableHttp:
         elif door.headers.get("mcp-protocol-version", "").encode() not in _MODERN:
             body, receive = await read_body(receive)
             if body is None:
-                return await _too_large(send)
+                return await refuse_too_large(send)
             if (client := _initializing_client(body)) is not None:
                 opened = new_session_id(door.identity.scope.key_id, *client)
                 if (session := session_behind(opened)) is not None:

@@ -20,7 +20,7 @@ from mcpbridge.gateway.sessions import pool
 from mcpbridge.models import Action, ToolCall
 from tests.gateway.serving import add, on_server, opened, passed
 from tests.mcpbridge.conftest import in_thread
-from tests.transports.site import WAIT, Site, http_session, serve, sse_session
+from tests.transports.site import WAIT, Site, http_session, sse_session
 
 ASKING = PROJECT_ROOT / "tests" / "fakes" / "asking_backend.py"
 ROUTES = pytest.mark.parametrize("route", ["sse", "http", "passed", "posted", "passed-posted"])
@@ -30,12 +30,6 @@ SOME = pytest.mark.parametrize(
     ("route", "backend"),
     [("sse", "old"), ("http", "new"), ("http", "old"), ("posted", "old"), ("passed-posted", "new")],
 )
-
-
-@pytest.fixture(scope="module")
-def _served() -> Iterator[Site]:
-    with serve() as running:
-        yield running
 
 
 @pytest.fixture
@@ -61,6 +55,12 @@ def backends(site: Site, request: pytest.FixtureRequest) -> None:
 @pytest.fixture
 def both(backends: None) -> None:
     """Asks `backends` for the new one beside the old."""
+
+
+def changed(**fields: Any) -> None:
+    """Change the rows of the backends; `update` leaves no trace that a process would look for."""
+    in_thread(lambda: catalog.Backend.objects.update(**fields))
+    catalog.catalog.__init__()  # type: ignore[misc]  # a new process knows nothing
 
 
 class Person:
@@ -156,8 +156,7 @@ async def test_the_time_a_person_takes_is_not_the_backends(site: Site, backends:
     ):
         for one in (client, other):
             await one.call_tool("old__again", {})  # its session is open
-        in_thread(lambda: catalog.Backend.objects.update(timeouts={"QUERY": 2000}))
-        catalog.catalog.__init__()  # type: ignore[misc]  # as above
+        changed(timeouts={"QUERY": 2000})
         slow.seconds = 2.5
         waiting = asyncio.create_task(client.call_tool("old__who", {}))
         async with asyncio.timeout(WAIT):
@@ -235,8 +234,7 @@ async def test_gateway_execute_and_call_tool_ask_too(site: Site, backends: None)
 async def test_a_fresh_process_asks_too_and_spares_are_kept_by_what_their_clients_can(
     site: Site, backends: None
 ) -> None:
-    in_thread(lambda: catalog.Backend.objects.filter(backend_id="old").update(warm_spares=1))
-    catalog.catalog.__init__()  # type: ignore[misc]  # as above
+    changed(warm_spares=1)
     request = {"intent": "QUERY", "action": "old.who", "constraints": {"isolation": "subprocess"}}
     async with sse_session(site, mode="legacy", **Person().options) as client:
         for _ in range(2):
@@ -304,8 +302,7 @@ async def test_a_question_belongs_to_the_youngest_call_and_no_deadline_runs_mean
     person.seconds = 3.0
     async with sse_session(site, mode="legacy", **person.options) as client:
         await client.call_tool("old__again", {})  # the session is open
-        in_thread(lambda: catalog.Backend.objects.update(timeouts={"QUERY": 2500}))
-        catalog.catalog.__init__()  # type: ignore[misc]  # as above
+        changed(timeouts={"QUERY": 2500})
         waiting = asyncio.create_task(client.call_tool("old__wait", {}))
         asked = asyncio.create_task(client.call_tool("old__who", {}))
         assert words(await asked) == "accept Ada"

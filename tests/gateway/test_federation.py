@@ -13,16 +13,10 @@ from mcpbridge.gateway.specs import ActionSpec
 from mcpbridge.models import Action, ApiKey, Backend
 from tests.gateway.serving import add, opened
 from tests.mcpbridge.conftest import in_thread
-from tests.transports.site import WAIT, Site, http_session, serve, sse_session
+from tests.transports.site import WAIT, Site, http_session, sse_session
 from workflow.services import projects
 
 ERAS = pytest.mark.parametrize("mode", ["legacy", "auto"])
-
-
-@pytest.fixture(scope="module")
-def _served() -> Iterator[Site]:
-    with serve() as running:
-        yield running
 
 
 @pytest.fixture

@@ -18,16 +18,10 @@ from mcpbridge.models import Action, ApiKey, Backend, ToolCall
 from tests.gateway.faulty import survivors
 from tests.gateway.serving import add, on_server, opened, passed
 from tests.mcpbridge.conftest import in_thread
-from tests.transports.site import WAIT, Site, http_session, initialize, serve
+from tests.transports.site import WAIT, Site, http_session, initialize
 
 ERAS = pytest.mark.parametrize("mode", ["legacy", "auto"])
 ACCEPT = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
-
-
-@pytest.fixture(scope="module")
-def _served() -> Iterator[Site]:
-    with serve() as running:
-        yield running
 
 
 @pytest.fixture

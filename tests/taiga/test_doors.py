@@ -16,14 +16,8 @@ from mcpbridge.access import keyring
 from mcpbridge.audit import recorder
 from mcpbridge.models import ApiKey
 from tests.taiga.table import TOOLS
-from tests.transports.site import Site, http_session, serve
+from tests.transports.site import Site, http_session
 from workflow.services import projects
-
-
-@pytest.fixture(scope="module")
-def _served() -> Iterator[Site]:
-    with serve() as running:
-        yield running
 
 
 @pytest.fixture
