@@ -44,8 +44,8 @@ from mcpbridge.server import Context, as_protocol_error, caller_of, is_welcome, 
 from mcpbridge.subscriptions import MAX_SUBSCRIPTIONS, live
 from mcpbridge.threads import run_blocking
 from mcpbridge.tooling import Caller, Effect, Intent
+from mcpbridge.transports.relay import Relay
 from mcpbridge.transports.streamable import StreamableHttp, session_behind
-from mcpbridge.transports.ways import Relay
 
 PATH = re.compile(r"/mcp/backends/([A-Za-z0-9_-]{1,64})/mcp/?")
 BACKEND = "devflow.backend"

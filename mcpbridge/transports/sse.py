@@ -148,7 +148,7 @@ class Sse:
         return Taken.GONE
 
     async def bring(self, channel: str, session: str, body: bytes) -> int:
-        """Bring a message to the process behind `channel` (`ways.Relay`)."""
+        """Bring a message to the process behind `channel` (`relay.Relay`)."""
         return await self._forward(Address(channel, 0, session), body)
 
     async def _forward(self, address: Address, body: bytes) -> int:

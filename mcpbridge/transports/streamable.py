@@ -1,11 +1,11 @@
 """MCP Streamable HTTP at `/mcp`: stateless, any worker takes any request, both protocol eras.
 
-The SDK's session manager speaks the protocol. Ours is the session id of the handshake revisions: a signed value that
-names the client and its run, which every worker can verify and none has to store.
+The SDK speaks the protocol: its session manager 2026-07-28 and whatever is no request, its kernel the requests of the
+handshake revisions (`exchange`). Ours is the session id of those: a signed value that names the client and its run,
+which every worker can verify and none has to store.
 """
 
 import asyncio
-import json
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,19 +14,30 @@ from typing import Any
 
 from django.core import signing
 from mcp.server.lowlevel import Server
+from mcp.server.streamable_http import check_accept_headers
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
-from mcp.types import ClientCapabilities
-from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from mcp.types import (
+    DEFAULT_NEGOTIATED_VERSION,
+    ClientCapabilities,
+    JSONRPCError,
+    JSONRPCNotification,
+    JSONRPCRequest,
+    JSONRPCResponse,
+    jsonrpc_message_adapter,
+)
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+from pydantic import ValidationError
+from starlette.requests import Request
 
 from devflow.errors import DevFlowError, ErrorCode
 from mcpbridge.asking import features_in
 from mcpbridge.doors import DOOR, AsgiScope, Door, read_body, refuse, refuse_too_large
 from mcpbridge.server import build_server
-from mcpbridge.transports.ways import Relay, StreamedWay, handed_over, is_answer
+from mcpbridge.transports.exchange import Exchange
+from mcpbridge.transports.relay import Relay, handed_over
 
 SESSION_HEADER = b"mcp-session-id"
 MAX_SESSION_ID = 2048
-_MODERN = frozenset(version.encode() for version in MODERN_PROTOCOL_VERSIONS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,19 +75,32 @@ def _unsigned(value: str) -> Session | None:
     return Session(identifier, key_id, client, frozenset(features))
 
 
-def _initializing_client(body: bytes) -> tuple[str, frozenset[str]] | None:
+def _initializing_client(message: JSONRPCRequest) -> tuple[str, frozenset[str]] | None:
     """The client's name, and what it can be asked, if this is an `initialize` request."""
-    if b'"initialize"' not in body:
+    if message.method != "initialize" or message.params is None:
         return None
     try:
-        message = json.loads(body)
-        if message.get("method") != "initialize":
-            return None
-        name = message["params"]["clientInfo"]["name"]
-        features = features_in(ClientCapabilities.model_validate(message["params"]["capabilities"], by_name=False))
-    except (ValueError, RecursionError, AttributeError, KeyError, TypeError):
+        name = message.params["clientInfo"]["name"]
+        features = features_in(ClientCapabilities.model_validate(message.params["capabilities"], by_name=False))
+    except (ValidationError, KeyError, TypeError):
         return None
     return (name, features) if isinstance(name, str) else None
+
+
+@lru_cache(maxsize=256)
+def _may_be_answered(content_type: str, accept: str) -> bool:
+    """Whether these headers ask for what MCP speaks; the SDK refuses those that do not."""
+    accepted = check_accept_headers(Request({"type": "http", "headers": [(b"accept", accept.encode("latin-1"))]}))
+    return content_type.partition(";")[0].strip().lower() == "application/json" and all(accepted)
+
+
+def _message_in(body: bytes) -> JSONRPCRequest | JSONRPCResponse | JSONRPCError | None:
+    """What was posted, where it is one message; None is the SDK's to refuse or to take note of."""
+    try:
+        message = jsonrpc_message_adapter.validate_json(body, by_name=False)
+    except ValidationError:
+        return None
+    return None if isinstance(message, JSONRPCNotification) else message
 
 
 async def _acknowledged(send: Any, status: int) -> None:
@@ -114,7 +138,6 @@ class StreamableHttp:
                 self._manager = None
 
     async def __call__(self, scope: AsgiScope, receive: Any, send: Any) -> None:
-        manager = self._manager
         door: Door = scope[DOOR]
         if scope["method"] != "POST":
             error = DevFlowError(
@@ -123,45 +146,52 @@ class StreamableHttp:
                 suggestion="Notifications arrive through subscriptions/listen (2026-07-28) or /mcp/sse.",
             )
             return await refuse(send, 405, error, (b"allow", b"POST"))
+        manager = self._manager
         if manager is None:
             away = DevFlowError(ErrorCode.UNAVAILABLE, "The server is starting or stopping.", retry_after_ms=1000)
             return await refuse(send, 503, away, (b"retry-after", b"1"))
         presented = door.headers.get("mcp-session-id")
-        if presented is not None:
-            session = session_behind(presented)
-            if session is None or session.key_id != door.identity.scope.key_id:
-                lost = DevFlowError(
-                    ErrorCode.NOT_FOUND, "Unknown session.", suggestion="Send initialize to open a new session."
-                )
-                return await refuse(send, 404, lost)
+        session = session_behind(presented) if presented is not None else None
+        if presented is not None and (session is None or session.key_id != door.identity.scope.key_id):
+            lost = DevFlowError(
+                ErrorCode.NOT_FOUND, "Unknown session.", suggestion="Send initialize to open a new session."
+            )
+            return await refuse(send, 404, lost)
+        if session is not None:
             door.session, door.client = session.id, session.client
-            if session.features and self._relay is not None:
-                door.features = session.features
-                body, receive = await read_body(receive)
-                if body is None:
-                    return await refuse_too_large(send)
-                if is_answer(body):
-                    return await _acknowledged(send, await handed_over(body, session.id, self._relay))
-                door.way = way = StreamedWay(send, self._relay)
-                send = way.passing
-        elif door.headers.get("mcp-protocol-version", "").encode() not in _MODERN:
-            body, receive = await read_body(receive)
-            if body is None:
-                return await refuse_too_large(send)
-            if (client := _initializing_client(body)) is not None:
-                opened = new_session_id(door.identity.scope.key_id, *client)
-                if (session := session_behind(opened)) is not None:
-                    door.session, door.client = session.id, session.client
-                    door.features = session.features if self._relay is not None else frozenset()
-                send = self._with_session(send, opened)
-        await manager.handle_request(scope, receive, send)
-        return None
+        version = door.headers.get("mcp-protocol-version", DEFAULT_NEGOTIATED_VERSION)
+        if version in HANDSHAKE_PROTOCOL_VERSIONS:
+            return await self._of_handshake(manager, version, session, scope, receive, send)
+        return await manager.handle_request(scope, receive, send)
 
-    @staticmethod
-    def _with_session(send: Any, session_id: str) -> Any:
-        async def sending(message: Any) -> None:
-            if message["type"] == "http.response.start" and message["status"] == 200:
-                message = {**message, "headers": [*message["headers"], (SESSION_HEADER, session_id.encode())]}
-            await send(message)
-
-        return sending
+    async def _of_handshake(
+        self,
+        manager: StreamableHTTPSessionManager,
+        version: str,
+        session: Session | None,
+        scope: AsgiScope,
+        receive: Any,
+        send: Any,
+    ) -> None:
+        door, relay = scope[DOOR], self._relay
+        body, replay = await read_body(receive)
+        if body is None:
+            return await refuse_too_large(send)
+        message = _message_in(body)
+        if relay is not None and session is not None and isinstance(message, JSONRPCResponse | JSONRPCError):
+            return await _acknowledged(send, await handed_over(message, body, session.id, relay))
+        spoken = _may_be_answered(door.headers.get("content-type", ""), door.headers.get("accept", ""))
+        if not isinstance(message, JSONRPCRequest) or not spoken:
+            return await manager.handle_request(scope, replay, send)
+        headers: tuple[tuple[bytes, bytes], ...] = ()
+        if session is None and (client := _initializing_client(message)) is not None:
+            opened = new_session_id(door.identity.scope.key_id, *client)
+            session = session_behind(opened)
+            headers = ((SESSION_HEADER, opened.encode()),)
+        exchange = Exchange(message, scope, receive, send, headers=headers)
+        if session is not None:
+            door.session, door.client = session.id, session.client
+            if session.features and relay is not None:
+                exchange.channel = relay.channel
+                door.features, door.way = session.features, exchange
+        return await exchange.answer(manager.app, version)
