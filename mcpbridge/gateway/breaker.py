@@ -1,5 +1,6 @@
 """A circuit breaker per backend: one that fails is left alone for a moment, so it slows nobody down."""
 
+import asyncio
 import time
 from collections import deque
 from collections.abc import Callable
@@ -8,15 +9,18 @@ from mcpbridge.gateway.faults import unavailable
 
 
 class Breaker:
-    """Stops calling a backend that fails: open after 5 failures in 30 s, one probe after 10 s."""
+    """Stops calling a backend that fails: open after 5 failures in 30 s, one probe after 10 s. Who goes on calling
+    meanwhile, more than a few times, is held for a moment: a loop without pause would take the server's time."""
 
     FAILURES, WINDOW, REST = 5, 30.0, 10.0
+    AT_ONCE, HELD = 5, 0.1
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
         self._failed: deque[float] = deque(maxlen=self.FAILURES)
         self._open_until = 0.0
         self._is_open = False
+        self._refused = 0
 
     @property
     def state(self) -> str:
@@ -24,7 +28,7 @@ class Breaker:
             return "closed"
         return "open" if self._now() < self._open_until else "half-open"
 
-    def admit(self, backend: str) -> None:
+    async def admit(self, backend: str) -> None:
         """Raises `unavailable` while it is open; when it is half open, lets this one call through."""
         if not self._is_open:
             return
@@ -32,6 +36,9 @@ class Breaker:
         if wait > 0:
             error = unavailable(backend, "it failed several times and is left alone for a moment.")
             error.retry_after_ms = max(1, int(wait * 1000))
+            self._refused += 1
+            if self._refused > self.AT_ONCE:
+                await asyncio.sleep(self.HELD)
             raise error
         self._open_until = self._now() + self.REST  # others wait for what the probe finds
 
@@ -43,4 +50,4 @@ class Breaker:
         now = self._now()
         self._failed.append(now)
         if self._is_open or (len(self._failed) == self.FAILURES and now - self._failed[0] <= self.WINDOW):
-            self._is_open, self._open_until = True, now + self.REST
+            self._is_open, self._open_until, self._refused = True, now + self.REST, 0

@@ -35,6 +35,8 @@ LEAVE_SECONDS = 1.0
 WORDS_SECONDS = 0.3
 ASKING_SECONDS = MAX_TIMEOUT_MS / 1000 + 60
 MAX_ROUNDS = 10
+LASTING_SECONDS = 10.0
+PAUSES = (0.125, 0.25, 0.5)
 
 Heard = Callable[[types.ServerNotification], None]
 
@@ -68,7 +70,11 @@ class Conversation(Protocol):
 
 class Session:
     """One open MCP session. It opens by itself, past the deadline of whoever asked for it, and is given up after a
-    minute. `heard` is told its notifications; the backend is told that `features` of the client can be asked."""
+    minute. `heard` is told its notifications; the backend is told that `features` of the client can be asked.
+
+    `after` is the session it replaces, which ended by itself: the first of those that end soon is replaced at once,
+    the next ones after a pause that grows to half a second.
+    """
 
     def __init__(
         self,
@@ -78,10 +84,13 @@ class Session:
         kind: str = "session",
         features: frozenset[str] = frozenset(),
         heard: Heard | None = None,
+        after: "Session | None" = None,
     ) -> None:
         self.spec = spec
         self.root = root
-        self.used_at = time.monotonic()
+        self.begun_at = self.used_at = time.monotonic()
+        is_too_soon = after is not None and self.begun_at - after.begun_at < LASTING_SECONDS
+        self.restarts: int = after.restarts + 1 if after is not None and is_too_soon else 0
         self.at_work = 0
         self.is_activated = False
         self.activating = asyncio.Lock()
@@ -97,6 +106,8 @@ class Session:
 
     async def _own(self) -> None:
         try:
+            if self.restarts > 1:
+                await asyncio.sleep(PAUSES[min(self.restarts - 2, len(PAUSES) - 1)])
             async with connected(
                 self.spec,
                 self.root,

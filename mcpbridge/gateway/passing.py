@@ -95,7 +95,7 @@ async def _admitted(spec: BackendSpec, caller: Caller) -> AsyncIterator[tuple[Se
     if not caller.allows(Effect.READ_ONLY):
         raise forbidden("This key may not read: it needs the scope `read`.")
     breaker, has_place = pool.breaker(spec), False
-    breaker.admit(spec.id)
+    await breaker.admit(spec.id)
     try:
         async with Deadline(_seconds(spec)) as deadline, pool.place(spec):
             has_place = True

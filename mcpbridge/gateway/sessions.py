@@ -83,7 +83,7 @@ class Pool:
         self._drop(key)
         self._make_room(spec)
         made = self._sessions[key] = Session(
-            spec, root, features=features, heard=heard or (lambda message: self.heard(made, message))
+            spec, root, features=features, heard=heard or (lambda message: self.heard(made, message)), after=found
         )
         self.begun(made)
         return made

@@ -173,12 +173,12 @@ async def test_a_process_that_ends_in_its_handshake_is_quoted_without_its_secret
     assert "hunter2" not in failed.value.message
 
 
-def test_the_breaker_opens_rests_and_lets_one_probe_through() -> None:
+async def test_the_breaker_opens_rests_and_lets_one_probe_through() -> None:
     now = 0.0
     breaker = Breaker(lambda: now)
     for _ in range(4):
         breaker.note(ok=False)
-        breaker.admit("x")
+        await breaker.admit("x")
     breaker.note(ok=True)  # one that works starts the count anew
     for at in (1, 10, 20, 30, 40):
         now = at
@@ -188,21 +188,65 @@ def test_the_breaker_opens_rests_and_lets_one_probe_through() -> None:
         breaker.note(ok=False)
     assert breaker.state == "open"
     with pytest.raises(DevFlowError) as refused:
-        breaker.admit("x")
+        await breaker.admit("x")
     assert refused.value.code is ErrorCode.UNAVAILABLE
     assert refused.value.retry_after_ms == 10_000
     now += 10
     assert breaker.state == "half-open"
-    breaker.admit("x")
+    await breaker.admit("x")
     with pytest.raises(DevFlowError):
-        breaker.admit("x")  # the others wait for what the probe finds
+        await breaker.admit("x")  # the others wait for what the probe finds
     breaker.note(ok=False)
     assert breaker.state == "open"
     now += 10
-    breaker.admit("x")
+    await breaker.admit("x")
     breaker.note(ok=True)
     assert breaker.state == "closed"
-    breaker.admit("x")
+    await breaker.admit("x")
+
+
+async def test_whoever_goes_on_calling_what_is_left_alone_is_held_for_a_moment() -> None:
+    breaker = Breaker()
+    for _ in range(Breaker.FAILURES):
+        breaker.note(ok=False)
+    for _ in range(Breaker.AT_ONCE):
+        with pytest.raises(DevFlowError):
+            await breaker.admit("x")
+    held = asyncio.create_task(breaker.admit("x"))
+    await asyncio.sleep(Breaker.HELD / 2)
+    assert not held.done()
+    with pytest.raises(DevFlowError) as refused:
+        await held
+    assert refused.value.code is ErrorCode.UNAVAILABLE
+
+
+async def test_a_session_that_ends_soon_again_and_again_is_replaced_after_a_pause(
+    gateway: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr("mcpbridge.gateway.conversing.PAUSES", (0.01, 0.02))
+    slept = asyncio.sleep
+
+    async def sleep(seconds: float) -> None:
+        if seconds in (0.01, 0.02):
+            pauses.append(seconds)
+        await slept(seconds)
+
+    monkeypatch.setattr("mcpbridge.gateway.conversing.asyncio.sleep", sleep)
+    spec = await faulty("die")
+
+    async def ended() -> Session:
+        session = await pool.ready(spec, None, "somebody", features=frozenset())
+        with pytest.raises(DevFlowError):
+            await session.request("tools/call", {"name": "act", "arguments": {}}, timeout=5)
+        return session
+
+    counts = [(await ended()).restarts for _ in range(5)]
+    assert (counts, pauses) == ([0, 1, 2, 3, 4], [0.01, 0.02, 0.02])
+    monkeypatch.setattr("mcpbridge.gateway.conversing.LASTING_SECONDS", 0)
+    assert (await ended()).restarts == 0  # it had lasted
+    other = await pool.ready(spec, None, "somebody else", features=frozenset())
+    assert other.restarts == 0
 
 
 # -- over HTTP --

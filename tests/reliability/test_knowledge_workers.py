@@ -130,7 +130,7 @@ def test_a_killed_job_worker_that_owned_the_vectors_is_replaced_by_a_server(
             before = state(scene.server)
             os.kill(scene.owner, signal.SIGKILL)  # a server process: its first call asked for the vectors
             reopen(scene)
-            scene.readers[1].note("Last", "# Last\n\nThe worker is the first to need the vectors now.\n")
+            last = scene.readers[1].note("Last", "# Last\n\nThe worker is the first to need the vectors now.\n")
             eventually(lambda: scene.owner == worker.pid, "the worker owns them", pause=0.1)
             worker.kill()
             worker.wait(10)
@@ -140,6 +140,10 @@ def test_a_killed_job_worker_that_owned_the_vectors_is_replaced_by_a_server(
         found = scene.readers[1].call("query_memories", query="Who runs the jobs?")
         assert [one["memory_id"] for one in found["memories"]] == [saved["memory_id"]]
         with job_worker(scene.server):
+            # What the killed worker had reserved waits a minute for it.
+            eventually(
+                lambda: scene.readers[0].is_read(last), "a new worker ends it", seconds=90 + AGAIN_SECONDS, pause=0.2
+            )
             eventually(lambda: state(scene.server)["pending"] == 0, "a new worker makes its vector", pause=0.2)
             after = state(scene.server)
             assert_whole(after)
