@@ -8,7 +8,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Protocol
 
 import mcp.types as types
 from mcp.server.lowlevel import Server
@@ -121,11 +121,17 @@ class _BusForListen:
         return bus.subscribe(hear)
 
 
+class Standing(Protocol):
+    """A stream of notices that stays open."""
+
+    def close(self) -> None: ...
+
+
 class Live:
-    """The listen streams of this process, ended together when it drains."""
+    """The streams of notices of this process, ended together when it drains."""
 
     def __init__(self) -> None:
-        self._streams: set[ListenHandler] = set()
+        self._streams: set[Standing] = set()
 
     async def listen(
         self,
@@ -136,22 +142,28 @@ class Live:
         is_welcome: Callable[[], Awaitable[bool]],
         source: SubscriptionBus | None = None,
     ) -> types.SubscriptionsListenResult:
-        """Serve one stream: `projects` maps each resource it may hear of to its project (`source` is heard instead,
-        where it is given), and it ends once its client is not welcome any more. Raises `unavailable` when this
+        """Serve one stream of 2026-07-28: `projects` maps each resource it may hear of to its project (`source` is
+        heard instead, where it is given). Raises as `standing` does."""
+        stream = ListenHandler(source or _BusForListen(projects or {}))
+        async with self.standing(stream, is_welcome):
+            return await stream(ctx, params)
+
+    @asynccontextmanager
+    async def standing(self, stream: Standing, is_welcome: Callable[[], Awaitable[bool]]) -> AsyncIterator[None]:
+        """Round a stream, which is closed once its client is not welcome any more. Raises `unavailable` when this
         process serves 1,024 already."""
         if len(self._streams) >= MAX_STREAMS:
             raise DevFlowError(ErrorCode.UNAVAILABLE, "Too many listen streams are open on this server.")
-        stream = ListenHandler(source or _BusForListen(projects or {}))
         self._streams.add(stream)
         watch = asyncio.create_task(self._close_when_unwelcome(stream, is_welcome))
         try:
-            return await stream(ctx, params)
+            yield
         finally:
             watch.cancel()
             self._streams.discard(stream)
 
     @staticmethod
-    async def _close_when_unwelcome(stream: ListenHandler, is_welcome: Callable[[], Awaitable[bool]]) -> None:
+    async def _close_when_unwelcome(stream: Standing, is_welcome: Callable[[], Awaitable[bool]]) -> None:
         while await is_welcome():
             await asyncio.sleep(LOOK_SECONDS)
         stream.close()

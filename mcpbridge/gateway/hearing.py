@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from weakref import WeakKeyDictionary
 
 import mcp.types as types
 from mcp.client.subscriptions import Subscription, SubscriptionLost
@@ -12,12 +13,14 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from devflow.events import LiveEvent, bus
 from mcpbridge.gateway.catalog import catalog
-from mcpbridge.gateway.notices import listens, notices
+from mcpbridge.gateway.notices import Listener, listens, notices
 from mcpbridge.gateway.sessions import Session
 from mcpbridge.server import Context
 from mcpbridge.subscriptions import TOOLS_CHANGED
 
 LOG_LEVEL_META = "io.modelcontextprotocol/logLevel"
+_at_work: WeakKeyDictionary[Session, list[Listener]] = WeakKeyDictionary()
+"""The requests under way that take logs, in the order they came."""
 
 
 @asynccontextmanager
@@ -35,23 +38,29 @@ async def logs(ctx: Context, session: Session | None) -> AsyncIterator[None]:
     def hear(message: types.ServerNotification) -> None:
         if not isinstance(message, types.LoggingMessageNotification):
             return
-        if notices.is_first(session, hear) and not waiting.full():
+        if at_work[0] is hear and not waiting.full():
             waiting.put_nowait(message)
 
     async def send() -> None:
         while (message := await waiting.get()) is not None:
             await ctx.session.send_notification(message, related_request_id=ctx.request_id)
 
-    leave = notices.listen(session, hear)
+    at_work = _at_work.setdefault(session, [])
+    at_work.append(hear)
+    way_out = notices.listen(session, hear)
+
+    def leave() -> None:
+        way_out()
+        at_work.remove(hear)
+
     sender = asyncio.create_task(send())
     try:
-        yield
-        leave()
+        try:
+            yield
+        finally:
+            leave()
         await waiting.put(None)
         await sender
-    except BaseException:
-        leave()
-        raise
     finally:
         sender.cancel()
 

@@ -69,9 +69,6 @@ class Notices:
         listeners.append(listener)
         return lambda: listeners.remove(listener)
 
-    def is_first(self, session: Session, listener: Listener) -> bool:
-        return next(iter(self._listeners.get(session, ())), None) is listener
-
     def ask_again(self, session: Session) -> None:
         """Ask for the tools in this very session soon, and hold back what changed."""
         spec = session.spec

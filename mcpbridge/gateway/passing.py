@@ -24,7 +24,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.methods import INPUT_REQUIRED_METHODS
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from devflow.errors import DevFlowError, ErrorCode, forbidden, invalid, not_found
+from devflow.errors import ERROR_TABLE, DevFlowError, ErrorCode, forbidden, invalid, not_found
 from mcpbridge import access, asking, audit, dispatcher, ratelimit
 from mcpbridge.doors import DOOR, AsgiScope, Door, door_of, refuse
 from mcpbridge.envelopes import as_mcp
@@ -39,13 +39,14 @@ from mcpbridge.gateway.notices import notices
 from mcpbridge.gateway.questions import Asking
 from mcpbridge.gateway.sessions import Session, pool
 from mcpbridge.gateway.specs import BackendSpec, fingerprint_of
+from mcpbridge.gateway.standing import NoticeStream
 from mcpbridge.models import Backend
 from mcpbridge.server import Context, as_protocol_error, caller_of, is_welcome, reporting
 from mcpbridge.subscriptions import MAX_SUBSCRIPTIONS, live
 from mcpbridge.threads import run_blocking
 from mcpbridge.tooling import Caller, Effect, Intent
 from mcpbridge.transports.relay import Relay
-from mcpbridge.transports.streamable import StreamableHttp, session_behind
+from mcpbridge.transports.streamable import StreamableHttp
 
 PATH = re.compile(r"/mcp/backends/([A-Za-z0-9_-]{1,64})/mcp/?")
 BACKEND = "devflow.backend"
@@ -255,14 +256,14 @@ async def _listen(ctx: Context, params: types.SubscriptionsListenRequestParams) 
 
 
 def _capabilities(session_has: types.ServerCapabilities, *, is_modern: bool) -> dict[str, Any]:
-    """What of the backend's capabilities this endpoint can keep: changes are told on 2026-07-28's streams only."""
+    """What of the backend's capabilities this endpoint can keep: updates of a resource are told on 2026-07-28's
+    streams only, for a subscription is known to the one process that took it."""
     has = session_has.model_dump(by_alias=True, mode="json", exclude_none=True)
     kept: dict[str, Any] = {
         name: has[name] for name in ("tools", "prompts", "resources", "completions", "logging") if name in has
     }
-    for name in ("tools", "prompts", "resources"):
-        if name in kept and not is_modern:
-            kept[name] = {key: value for key, value in kept[name].items() if key not in ("listChanged", "subscribe")}
+    if "resources" in kept and not is_modern:
+        kept["resources"] = {name: value for name, value in kept["resources"].items() if name != "subscribe"}
     return kept
 
 
@@ -325,20 +326,17 @@ def build() -> Server[Any]:
 class Passing(StreamableHttp):
     """The ASGI application behind the door."""
 
+    methods = ("POST", "GET", "DELETE")
+
     def __init__(self, relay: Relay | None = None) -> None:
         super().__init__(build, relay)
 
     async def __call__(self, scope: AsgiScope, receive: Any, send: Any) -> None:
         match = PATH.fullmatch(scope["path"])
-        door: Door = scope[DOOR]
         try:
-            spec = await _backend(match[1] if match else "", door)
+            spec = await _backend(match[1] if match else "", scope[DOOR])
         except DevFlowError as exc:
             await refuse(send, 404 if exc.code is ErrorCode.NOT_FOUND else 403, exc)
-            return
-        if scope["method"] == "DELETE" and self._ended(door):
-            await send({"type": "http.response.start", "status": 204, "headers": []})
-            await send({"type": "http.response.body", "body": b""})
             return
         token = _at_work_for.set(spec.id)
         try:
@@ -346,13 +344,9 @@ class Passing(StreamableHttp):
         finally:
             _at_work_for.reset(token)
 
-    @staticmethod
-    def _ended(door: Door) -> bool:
-        """Close what a client's session had open here. Whether the session was its own."""
-        session = session_behind(door.headers.get("mcp-session-id", ""))
-        if session is None or session.key_id != door.identity.scope.key_id:
-            return False
-        door.session, door.client = session.id, session.client
+    async def other(self, scope: AsgiScope, receive: Any, send: Any) -> None:
+        """GET: a stream of what changes. DELETE: close what the client's session had open here."""
+        door: Door = scope[DOOR]
         caller = access.caller_for(
             door.identity,
             transport=door.transport,
@@ -361,8 +355,28 @@ class Passing(StreamableHttp):
             client=door.client,
             session=door.session,
         )
-        pool.forget_caller(caller_key(caller))
-        return True
+        if scope["method"] == "GET":
+            await self._stand(scope[BACKEND], caller.with_changes(features=door.features), door, receive, send)
+        else:
+            pool.forget_caller(caller_key(caller))
+            await send({"type": "http.response.start", "status": 204, "headers": []})
+            await send({"type": "http.response.body", "body": b""})
+
+    @staticmethod
+    async def _stand(spec: BackendSpec, caller: Caller, door: Door, receive: Any, send: Any) -> None:
+        started, error = time.perf_counter(), None
+        stream = NoticeStream(lambda: _open_of(spec, caller), _seconds(spec))
+        caller.facts["backend"] = spec.id
+        try:
+            async with _admitted(spec, caller):
+                pass
+            async with live.standing(stream, lambda: is_welcome(door)):
+                await stream.serve(receive, send)
+        except DevFlowError as exc:
+            error = exc
+            await refuse(send, ERROR_TABLE[exc.code].http, exc)
+        finally:
+            audit.note("subscriptions/listen", caller, started=started, arguments={}, error=error)
 
 
 async def _backend(identifier: str, door: Door) -> BackendSpec:

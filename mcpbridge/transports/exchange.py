@@ -9,18 +9,23 @@ import asyncio
 import json
 import logging
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 import anyio
 from mcp.server.connection import Connection
 from mcp.server.lowlevel import Server
 from mcp.server.runner import serve_one
+from mcp.server.streamable_http import REQUEST_CANCELLED
 from mcp.shared.dispatcher import CallOptions
 from mcp.shared.exceptions import NoBackChannelError
-from mcp.shared.jsonrpc_dispatcher import handler_exception_to_error_data, progress_token_from_params
+from mcp.shared.jsonrpc_dispatcher import (
+    cancelled_request_id_from_params,
+    handler_exception_to_error_data,
+    progress_token_from_params,
+)
 from mcp.shared.message import ServerMessageMetadata
 from mcp.shared.transport_context import TransportContext
-from mcp.types import INTERNAL_ERROR, ErrorData, JSONRPCRequest
+from mcp.types import INTERNAL_ERROR, ErrorData, JSONRPCNotification, JSONRPCRequest, RequestId
 from starlette.requests import Request
 
 from devflow.errors import DevFlowError, ErrorCode
@@ -28,8 +33,9 @@ from devflow.errors import DevFlowError, ErrorCode
 logger = logging.getLogger(__name__)
 
 PING_SECONDS = 15.0
+PING = b": ping\r\n\r\n"
 _TRANSPORT = TransportContext(kind="streamable-http", can_send_request=False)
-_STREAM = [
+STREAM_HEADERS = [
     (b"content-type", b"text/event-stream"),
     (b"cache-control", b"no-cache, no-transform"),
     (b"x-accel-buffering", b"no"),
@@ -50,17 +56,20 @@ class Exchange:
         receive: Any,
         send: Any,
         *,
+        session: str = "",
         headers: tuple[tuple[bytes, bytes], ...] = (),
     ) -> None:
         self.channel = ""
+        self._key = session, message.id
         self.request_id = message.id
         self.message_metadata = ServerMessageMetadata(request_context=Request(scope, receive))
         self.cancel_requested = anyio.Event()
         self._message = message
         self._progress_token = progress_token_from_params(message.params)
         self._receive, self._send, self._headers = receive, send, headers
+        self._own: asyncio.Task[Any] | None = None
         self._turn = asyncio.Lock()
-        self._is_stream = self._is_over = self._is_left = False
+        self._is_stream = self._is_over = self._is_left = self._is_cancelled = False
 
     # --- to the client ----------------------------------------------------------------------------------------------
 
@@ -73,7 +82,7 @@ class Exchange:
         message: dict[str, Any] = {"jsonrpc": "2.0", "method": method}
         if params is not None:
             message["params"] = dict(params)
-        await self._say(_event(message))
+        await self._say(event_of(message))
 
     async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
         if self._progress_token is None:
@@ -83,7 +92,7 @@ class Exchange:
 
     async def send(self, message: Mapping[str, Any]) -> None:
         """Raises `precondition_failed` where the answer was sent."""
-        if not await self._say(_event(message)):
+        if not await self._say(event_of(message)):
             raise DevFlowError(ErrorCode.PRECONDITION_FAILED, "The client's request is no longer open.")
 
     async def _say(self, event: bytes) -> bool:
@@ -93,7 +102,7 @@ class Exchange:
                 return False
             if not self._is_stream:
                 self._is_stream = True
-                await self._start([*_STREAM, *self._headers])
+                await self._start([*STREAM_HEADERS, *self._headers])
             await self._send({"type": "http.response.body", "body": event, "more_body": True})
             return True
 
@@ -104,7 +113,7 @@ class Exchange:
         async with self._turn:
             self._is_over = True
             if self._is_stream:
-                await self._send({"type": "http.response.body", "body": _event(answer), "more_body": False})
+                await self._send({"type": "http.response.body", "body": event_of(answer), "more_body": False})
                 return
             body = json.dumps(answer, separators=(",", ":")).encode()
             length = str(len(body)).encode()
@@ -114,20 +123,34 @@ class Exchange:
     # --- the answer -------------------------------------------------------------------------------------------------
 
     async def answer(self, server: Server[Any], version: str) -> None:
-        """Serve the request. A client that leaves has given it up."""
-        own = cast("asyncio.Task[None]", asyncio.current_task())
-        watch = asyncio.create_task(self._watch(own))
+        """Serve the request. A client that leaves has given it up, one that cancels hears so."""
+        self._own = asyncio.current_task()
+        if self._key[0]:
+            _at_work[self._key] = self
+        watch = asyncio.create_task(self._watch())
         try:
             outcome = await self._outcome(server, version)
         except asyncio.CancelledError:
-            if not self._is_left:
+            if not (self._is_left or self._is_cancelled):
                 raise
-            own.uncancel()
-            return
+            outcome = {"error": {"code": REQUEST_CANCELLED, "message": "Request cancelled"}}
         finally:
             watch.cancel()
-            self._is_over = self._is_over or self._is_left
-        await self._finish({"jsonrpc": "2.0", "id": self.request_id, **outcome})
+            if _at_work.get(self._key) is self:
+                del _at_work[self._key]
+        if self._own is not None and (self._is_left or self._is_cancelled):
+            self._own.uncancel()
+        if not self._is_left:
+            await self._finish({"jsonrpc": "2.0", "id": self.request_id, **outcome})
+        self._is_over = True
+
+    def cancel(self) -> None:
+        self._is_cancelled = True
+        self._give_up()
+
+    def _give_up(self) -> None:
+        if self._own is not None and self._own.cancelling() == 0:
+            self._own.cancel()
 
     async def _outcome(self, server: Server[Any], version: str) -> dict[str, Any]:
         connection = Connection.from_envelope(version, None, None)
@@ -144,20 +167,34 @@ class Exchange:
             return {"error": error.model_dump(mode="json", by_alias=True, exclude_none=True)}
         return {"result": result}
 
-    async def _watch(self, own: "asyncio.Task[None]") -> None:
+    async def _watch(self) -> None:
         """Keep the connection alive past proxies that close quiet ones; notice when the client leaves it."""
         while True:
             try:
                 async with asyncio.timeout(PING_SECONDS):
                     message = await self._receive()
             except TimeoutError:
-                await self._say(b": ping\r\n\r\n")
+                await self._say(PING)
                 continue
             if message["type"] == "http.disconnect":
                 self._is_left = True
-                own.cancel()
-                return
+                return self._give_up()
 
 
-def _event(message: Mapping[str, Any]) -> bytes:
+_at_work: dict[tuple[str, RequestId], Exchange] = {}
+"""The requests of this process under the session and the id their client knows them by."""
+
+
+def cancel(session: str, message: JSONRPCNotification) -> bool:
+    """Do as a client's `notifications/cancelled` says. Whether the request is at work here."""
+    identifier = cancelled_request_id_from_params(message.params)
+    found = _at_work.get((session, identifier)) if identifier is not None else None
+    if found is None:
+        return False
+    found.cancel()
+    return True
+
+
+def event_of(message: Mapping[str, Any]) -> bytes:
+    """A JSON-RPC message as an event of a stream."""
     return f"event: message\r\ndata: {json.dumps(message, separators=(',', ':'))}\r\n\r\n".encode()

@@ -1,4 +1,4 @@
-"""Answers of clients of stateless Streamable HTTP, posted to whichever process, and the process that asked."""
+"""What clients of stateless Streamable HTTP post to whichever process, and the process it is for."""
 
 from typing import Protocol
 
@@ -15,6 +15,9 @@ class Relay(Protocol):
 
     async def bring(self, channel: str, session: str, body: bytes) -> int:
         """An HTTP status: 202, 404 where nobody waits there, 503."""
+
+    async def spread(self, session: str, body: bytes) -> None:
+        """Bring a cancellation to all other processes: nobody knows which of them has the request."""
 
 
 async def handed_over(answer: JSONRPCResponse | JSONRPCError, body: bytes, session: str, relay: Relay) -> int:

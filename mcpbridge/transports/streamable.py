@@ -20,6 +20,7 @@ from mcp.types import (
     DEFAULT_NEGOTIATED_VERSION,
     ClientCapabilities,
     JSONRPCError,
+    JSONRPCMessage,
     JSONRPCNotification,
     JSONRPCRequest,
     JSONRPCResponse,
@@ -33,11 +34,12 @@ from devflow.errors import DevFlowError, ErrorCode
 from mcpbridge.asking import features_in
 from mcpbridge.doors import DOOR, AsgiScope, Door, read_body, refuse, refuse_too_large
 from mcpbridge.server import build_server
-from mcpbridge.transports.exchange import Exchange
+from mcpbridge.transports.exchange import Exchange, cancel
 from mcpbridge.transports.relay import Relay, handed_over
 
 SESSION_HEADER = b"mcp-session-id"
 MAX_SESSION_ID = 2048
+CANCELLED = "notifications/cancelled"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,13 +96,21 @@ def _may_be_answered(content_type: str, accept: str) -> bool:
     return content_type.partition(";")[0].strip().lower() == "application/json" and all(accepted)
 
 
-def _message_in(body: bytes) -> JSONRPCRequest | JSONRPCResponse | JSONRPCError | None:
-    """What was posted, where it is one message; None is the SDK's to refuse or to take note of."""
+def _message_in(body: bytes) -> JSONRPCMessage | None:
+    """What was posted; None is no message, and the SDK's to refuse."""
     try:
-        message = jsonrpc_message_adapter.validate_json(body, by_name=False)
+        return jsonrpc_message_adapter.validate_json(body, by_name=False)
     except ValidationError:
         return None
-    return None if isinstance(message, JSONRPCNotification) else message
+
+
+async def refuse_method(send: Any) -> None:
+    error = DevFlowError(
+        ErrorCode.INVALID_INPUT,
+        "This endpoint keeps no stream open; POST one JSON-RPC message.",
+        suggestion="Notifications arrive through subscriptions/listen (2026-07-28) or /mcp/sse.",
+    )
+    await refuse(send, 405, error, (b"allow", b"POST"))
 
 
 async def _acknowledged(send: Any, status: int) -> None:
@@ -118,6 +128,8 @@ async def _acknowledged(send: Any, status: int) -> None:
 
 class StreamableHttp:
     """The ASGI application behind the door; `run()` must be running on the same event loop."""
+
+    methods: tuple[str, ...] = ("POST",)
 
     def __init__(
         self, build: Callable[[], Server[Any]] = lambda: build_server(stateful=False), relay: Relay | None = None
@@ -139,13 +151,8 @@ class StreamableHttp:
 
     async def __call__(self, scope: AsgiScope, receive: Any, send: Any) -> None:
         door: Door = scope[DOOR]
-        if scope["method"] != "POST":
-            error = DevFlowError(
-                ErrorCode.INVALID_INPUT,
-                "This endpoint keeps no stream open; POST one JSON-RPC message.",
-                suggestion="Notifications arrive through subscriptions/listen (2026-07-28) or /mcp/sse.",
-            )
-            return await refuse(send, 405, error, (b"allow", b"POST"))
+        if scope["method"] not in self.methods:
+            return await refuse_method(send)
         manager = self._manager
         if manager is None:
             away = DevFlowError(ErrorCode.UNAVAILABLE, "The server is starting or stopping.", retry_after_ms=1000)
@@ -158,11 +165,26 @@ class StreamableHttp:
             )
             return await refuse(send, 404, lost)
         if session is not None:
-            door.session, door.client = session.id, session.client
+            self._recognize(session, door)
+        if scope["method"] != "POST":
+            return await (self.other(scope, receive, send) if session is not None else refuse_method(send))
         version = door.headers.get("mcp-protocol-version", DEFAULT_NEGOTIATED_VERSION)
         if version in HANDSHAKE_PROTOCOL_VERSIONS:
             return await self._of_handshake(manager, version, session, scope, receive, send)
         return await manager.handle_request(scope, receive, send)
+
+    async def other(self, scope: AsgiScope, receive: Any, send: Any) -> None:
+        """Serve what `methods` has besides POST, to a client with a session."""
+        raise NotImplementedError
+
+    async def _cancelled(self, session: str, message: JSONRPCNotification, body: bytes) -> None:
+        if not cancel(session, message) and self._relay is not None:
+            await self._relay.spread(session, body)
+
+    def _recognize(self, session: Session, door: Door) -> None:
+        door.session, door.client = session.id, session.client
+        if self._relay is not None:
+            door.features = session.features
 
     async def _of_handshake(
         self,
@@ -180,18 +202,18 @@ class StreamableHttp:
         message = _message_in(body)
         if relay is not None and session is not None and isinstance(message, JSONRPCResponse | JSONRPCError):
             return await _acknowledged(send, await handed_over(message, body, session.id, relay))
+        if session is not None and isinstance(message, JSONRPCNotification) and message.method == CANCELLED:
+            await self._cancelled(session.id, message, body)
         spoken = _may_be_answered(door.headers.get("content-type", ""), door.headers.get("accept", ""))
         if not isinstance(message, JSONRPCRequest) or not spoken:
             return await manager.handle_request(scope, replay, send)
         headers: tuple[tuple[bytes, bytes], ...] = ()
         if session is None and (client := _initializing_client(message)) is not None:
             opened = new_session_id(door.identity.scope.key_id, *client)
-            session = session_behind(opened)
             headers = ((SESSION_HEADER, opened.encode()),)
-        exchange = Exchange(message, scope, receive, send, headers=headers)
-        if session is not None:
-            door.session, door.client = session.id, session.client
-            if session.features and relay is not None:
-                exchange.channel = relay.channel
-                door.features, door.way = session.features, exchange
+            if (session := session_behind(opened)) is not None:
+                self._recognize(session, door)
+        exchange = Exchange(message, scope, receive, send, session=door.session, headers=headers)
+        if door.features and relay is not None:
+            exchange.channel, door.way = relay.channel, exchange
         return await exchange.answer(manager.app, version)

@@ -3,11 +3,15 @@
 import asyncio
 import json
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import httpx
 import mcp.types as types
 import pytest
+from django.utils import timezone
 from mcp.shared.exceptions import MCPError
 
 from devflow.config import PROJECT_ROOT
@@ -15,10 +19,11 @@ from mcpbridge.audit import recorder
 from mcpbridge.gateway import catalog
 from mcpbridge.gateway.sessions import pool
 from mcpbridge.models import Action, ApiKey, Backend, ToolCall
+from mcpbridge.subscriptions import live
 from tests.gateway.faulty import survivors
 from tests.gateway.serving import add, on_server, opened, passed
 from tests.mcpbridge.conftest import in_thread
-from tests.transports.site import WAIT, Site, http_session, initialize
+from tests.transports.site import WAIT, Site, call, http_session, initialize
 
 ERAS = pytest.mark.parametrize("mode", ["legacy", "auto"])
 ACCEPT = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
@@ -52,7 +57,8 @@ async def test_a_client_meets_the_backend_itself(site: Site, mode: str) -> None:
         assert client.instructions == "Plain speaking."
         has = client.server_capabilities.model_dump(exclude_none=True)
         assert has.keys() == {"tools", "prompts", "resources", "logging", "completions"}
-        assert bool(has["tools"].get("list_changed")) == (mode == "auto")  # only there it can be told
+        assert has["tools"]["list_changed"]
+        assert bool(has["resources"].get("subscribe")) == (mode == "auto")  # only there it can be told
 
 
 @ERAS
@@ -171,9 +177,102 @@ async def test_changes_of_resources_and_prompts_reach_who_listens(site: Site) ->
     assert heard == {"ResourceUpdated", "PromptsListChanged"}
 
 
-async def test_a_modern_backend_is_listened_to_as_well(site: Site) -> None:
-    import sys
+async def standing(count: int = 1) -> None:
+    async with asyncio.timeout(WAIT):
+        while len(live._streams) != count:
+            await asyncio.sleep(0.01)
 
+
+async def test_a_client_of_the_handshake_hears_of_changed_lists_in_its_stream(site: Site) -> None:
+    heard: asyncio.Queue[str] = asyncio.Queue()
+
+    async def on_message(message: object) -> None:
+        heard.put_nowait(type(message).__name__)
+
+    async def said(count: int = 1) -> set[str]:
+        async with asyncio.timeout(WAIT):
+            return {(await heard.get()).removesuffix("Notification") for _ in range(count)}
+
+    async with passed(site, mode="legacy", message_handler=on_message) as client:
+        await standing()
+        await client.call_tool("touch", {})
+        assert await said() == {"PromptListChanged"}
+        assert "echo" in await names_in(client)
+        await client.call_tool("swap", {})
+        assert await said() == {"ToolListChanged"}
+        assert "echo" not in await names_in(client)
+        on_server(site, until_closed())
+        assert pool.open_sessions("plain") == 0
+        await client.call_tool("grow", {})  # the stream outlives the session: another may have other lists
+        assert await said(3) == {"ToolListChanged", "PromptListChanged", "ResourceListChanged"}
+    await standing(0)
+
+
+async def until_closed() -> None:
+    pool.forget("plain")
+
+
+def test_the_stream_is_for_clients_with_a_session_and_a_key_that_is_live(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = "/mcp/backends/plain/mcp"
+    session = site.request("POST", path, content=json.dumps(initialize()), headers=ACCEPT).headers["mcp-session-id"]
+    opened_by = {"mcp-session-id": session, "Accept": "text/event-stream"}
+    assert site.request("GET", path, key=site.other_key, headers=opened_by).status_code == 404
+    assert site.request("GET", path, headers={**opened_by, "mcp-session-id": "guess"}).status_code == 404
+    with monkeypatch.context() as patched:
+        patched.setattr("mcpbridge.subscriptions.MAX_STREAMS", 0)
+        full = site.request("GET", path, headers=opened_by)
+        assert (full.status_code, full.json()["error"]["data"]["code"]) == (503, "unavailable")
+    with httpx.stream("GET", site.url + path, headers={**site.headers, **opened_by}, timeout=WAIT) as stream:
+        assert stream.headers["content-type"] == "text/event-stream"
+        lines = stream.iter_lines()
+        assert next(lines) == ": ping"
+        ApiKey.objects.filter(name="a").update(revoked_at=timezone.now())
+        assert [line for line in lines if line] == []  # it ends
+
+
+def test_a_posted_cancellation_ends_the_call_at_the_backend(site: Site) -> None:
+    from tests.gateway.conftest import SMALL
+
+    add(site, "small", sys.executable, str(SMALL))
+    path = "/mcp/backends/small/mcp"
+    session = site.request("POST", path, content=json.dumps(initialize()), headers=ACCEPT).headers["mcp-session-id"]
+    stranger = site.request("POST", path, content=json.dumps(initialize()), headers=ACCEPT).headers["mcp-session-id"]
+
+    def post(message: dict[str, Any], session: str = session) -> httpx.Response:
+        headers = {**ACCEPT, "mcp-session-id": session, "mcp-protocol-version": "2025-06-18"}
+        return site.request("POST", path, content=json.dumps(message), headers=headers)
+
+    def at_work() -> bool:
+        return any(session.at_work for session in pool._sessions.values())
+
+    def cancelled(session: str = session, **params: Any) -> int:
+        message = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}
+        return post(message, session).status_code
+
+    with ThreadPoolExecutor(1) as threads:
+        calling = threads.submit(post, call(7, "wait", seconds=60))
+        waited(at_work)
+        assert cancelled(stranger, requestId=7) == cancelled(requestId=8) == cancelled() == 202
+        assert at_work()
+        assert cancelled(requestId=7) == 202
+        answer = calling.result(WAIT)
+    assert answer.json() == {"jsonrpc": "2.0", "id": 7, "error": {"code": -32800, "message": "Request cancelled"}}
+    waited(lambda: not at_work())
+    still = post(call(8, "echo", text="still there")).json()
+    assert still["result"]["structuredContent"] == {"result": "still there"}
+    assert pool.open_sessions("small") == 2  # the stranger's too: nobody's process was ended
+
+
+def waited(is_so: Callable[[], bool]) -> None:
+    end = time.monotonic() + WAIT
+    while not is_so():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+async def test_a_modern_backend_is_listened_to_as_well(site: Site) -> None:
     from tests.gateway.conftest import SMALL
 
     in_thread(lambda: add(site, "small", sys.executable, str(SMALL)))
@@ -183,8 +282,6 @@ async def test_a_modern_backend_is_listened_to_as_well(site: Site) -> None:
 
 
 async def test_giving_up_cancels_the_call_at_the_backend(site: Site) -> None:
-    import sys
-
     from tests.gateway.conftest import SMALL
 
     in_thread(lambda: add(site, "small", sys.executable, str(SMALL)))
@@ -237,7 +334,8 @@ def test_a_client_that_leaves_ends_its_session(site: Site) -> None:
     opened_by = site.request("POST", path, content=json.dumps(initialize()), headers=ACCEPT)
     session = opened_by.headers["mcp-session-id"]
     assert pool.open_sessions("plain") == 1
-    assert site.request("DELETE", path, key=site.other_key, headers={"mcp-session-id": session}).status_code == 405
+    assert site.request("DELETE", path, key=site.other_key, headers={"mcp-session-id": session}).status_code == 404
+    assert site.request("DELETE", path).status_code == 405
     assert site.request("DELETE", path, headers={"mcp-session-id": session}).status_code == 204
     assert pool.open_sessions("plain") == 0
 

@@ -4,6 +4,7 @@ import json
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -126,3 +127,30 @@ def test_an_answer_posted_to_another_process_reaches_the_call_that_asked(
         assert post(answer) == 202
         assert "accept Eve" in json.dumps(next(said))
     assert post(answer) == 404  # it was answered
+
+
+def test_a_cancellation_posted_to_another_process_ends_the_call(
+    pair: tuple[RunningServer, RunningServer], client: httpx.Client
+) -> None:
+    one, two = pair
+    script = PROJECT_ROOT / "tests" / "fakes" / "fault_backend.py"
+    added = ("backend", "add", "hanging", "--command", sys.executable, "--args", str(script), "hang")
+    done = devflow(one.home, *added, extra=one.env)
+    assert done.returncode == 0, done.stderr
+    headers = {
+        "X-API-Key": one.key,
+        "Accept": "application/json, text/event-stream",
+        "Content-Type": "application/json",
+    }
+    opened = client.post(f"{one.url}/mcp", json=initialize(), headers=headers)
+    headers |= {"Mcp-Session-Id": opened.headers["mcp-session-id"], "MCP-Protocol-Version": "2025-06-18"}
+    request = call("long", "gateway_execute", intent="QUERY", action="hanging.act")
+    gone = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": "long"}}
+    with ThreadPoolExecutor(1) as threads:
+        calling = threads.submit(httpx.post, f"{one.url}/mcp", json=request, headers=headers, timeout=60)
+        deadline = time.monotonic() + WAIT
+        while not calling.done():  # it may be posted before its request is at work
+            assert httpx.post(f"{two.url}/mcp", json=gone, headers=headers).status_code == 202
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    assert calling.result().json()["error"]["code"] == -32800

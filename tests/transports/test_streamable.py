@@ -66,6 +66,49 @@ async def test_on_the_handshake_revisions_a_cut_connection_stops_the_call(site: 
         assert await asyncio.to_thread(seen.cancelled.wait, WAIT)
 
 
+def test_an_answer_is_plain_json_unless_something_is_said_before_it(site: Site) -> None:
+    plain = post(site, call(1, "probe_progress", steps=2))
+    assert plain.headers["content-type"] == "application/json"
+    request = call(2, "probe_progress", steps=2)
+    request["params"]["_meta"] = {"progressToken": "p"}
+    streamed = post(site, request)
+    assert streamed.headers["content-type"] == "text/event-stream"
+    said = [json.loads(line[6:]) for line in streamed.text.splitlines() if line.startswith("data: ")]
+    assert [one["params"]["progress"] for one in said[:-1]] == [1, 2]
+    assert {one["params"]["progressToken"] for one in said[:-1]} == {"p"}
+    assert said[-1]["id"] == 2
+    assert said[-1]["result"]["structuredContent"] == plain.json()["result"]["structuredContent"]
+
+
+def test_a_long_call_keeps_its_connection_alive(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mcpbridge.transports.exchange.PING_SECONDS", 0.05)
+    seen = held["quiet"] = Held()
+    headers = {**ACCEPT, **site.headers}
+    request = call(1, "probe_hold", name="quiet")
+    with httpx.stream("POST", site.url + "/mcp", json=request, headers=headers, timeout=WAIT) as stream:
+        lines = stream.iter_lines()
+        assert [next(lines), next(lines), next(lines)] == [": ping", "", ": ping"]
+    assert seen.cancelled.wait(WAIT)  # it was left
+
+
+def test_headers_that_mcp_does_not_allow_are_refused(site: Site) -> None:
+    for headers, status in (
+        ({"Accept": "application/json"}, 406),
+        ({"Accept": "text/html"}, 406),
+        ({"Content-Type": "text/plain"}, 400),
+        ({"Accept": "*/*"}, 200),
+        ({"Accept": "application/*, text/*;q=0.1", "Content-Type": "Application/JSON; charset=utf-8"}, 200),
+    ):
+        assert post(site, call(1, "probe_caller"), **headers).status_code == status, headers
+
+
+@pytest.mark.parametrize("body", ["[]", '"x"', '{"jsonrpc": "2.0"}'])
+def test_what_is_no_message_of_mcp_is_refused(site: Site, body: str) -> None:
+    answer = site.request("POST", "/mcp", content=body, headers=ACCEPT)
+    assert answer.status_code == 400
+    assert "error" in answer.json()
+
+
 def test_a_session_is_signed_and_names_client_and_run(site: Site) -> None:
     session = post(site, initialize("claude")).headers["mcp-session-id"]
     said = answer_in(post(site, call(1, "probe_caller"), **{"Mcp-Session-Id": session}))
