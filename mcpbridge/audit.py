@@ -16,7 +16,7 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -84,6 +84,8 @@ class Entry:
     arguments: Mapping[str, Any]
     backend: str = ""
     spans: tuple[tuple[str, float], ...] = ()
+    homeless: Caller | None = None
+    """Who called a backend without asking for a project."""
 
     @classmethod
     def of(cls, outcome: Outcome, caller: Caller, arguments: Mapping[str, Any]) -> "Entry":
@@ -108,7 +110,18 @@ class Entry:
             arguments=arguments,
             backend=caller.facts.get("backend", ""),
             spans=tuple(caller.facts.get("spans", ())),
+            homeless=caller if project is None and caller.scope.key_id and caller.facts.get("backend") else None,
         )
+
+    def placed(self) -> "Entry":
+        """A call of a backend belongs to its caller's project all the same, where there is one (blocks)."""
+        if self.homeless is None:
+            return self
+        try:
+            agent = self.homeless.agent
+        except DevFlowError:
+            return replace(self, homeless=None)
+        return replace(self, project_id=agent.project_id, agent_id=agent.id, homeless=None)
 
     def row(self, worker: str) -> ToolCall:
         """The unsaved row, arguments redacted and shortened."""
@@ -154,7 +167,7 @@ class Recorder:
 
     def write_now(self, outcome: Outcome, caller: Caller, arguments: Mapping[str, Any]) -> None:
         """Record a write inside its own transaction (blocks)."""
-        entry = Entry.of(outcome, caller, arguments)
+        entry = Entry.of(outcome, caller, arguments).placed()
         row = entry.row(self.worker)
         _insert([row])
         self._beats.append((entry, row.arguments_hash))
@@ -253,6 +266,7 @@ class Recorder:
         self._position, self._seal = _end_of_chain(self.worker)
 
     def _insert_sealed(self, entries: list[Entry]) -> None:
+        entries = [entry.placed() for entry in entries]
         rows = [entry.row(self.worker) for entry in entries]
         try:
             self._insert_at_end(rows)

@@ -16,6 +16,7 @@ from mcp.server.session import ServerSession
 from mcp.server.subscriptions import ListenHandler, ServerEvent, SubscriptionBus, ToolsListChanged
 from mcp.shared.subscriptions import ResourceUpdated
 
+from devflow.drain import draining
 from devflow.errors import DevFlowError, ErrorCode
 from devflow.events import LiveEvent, bus
 
@@ -151,7 +152,9 @@ class Live:
     @asynccontextmanager
     async def standing(self, stream: Standing, is_welcome: Callable[[], Awaitable[bool]]) -> AsyncIterator[None]:
         """Round a stream, which is closed once its client is not welcome any more. Raises `unavailable` when this
-        process serves 1,024 already."""
+        process serves 1,024 already, or is about to stop."""
+        if draining.is_set():
+            raise DevFlowError(ErrorCode.UNAVAILABLE, "The server is stopping.", retry_after_ms=1000)
         if len(self._streams) >= MAX_STREAMS:
             raise DevFlowError(ErrorCode.UNAVAILABLE, "Too many listen streams are open on this server.")
         self._streams.add(stream)

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 
 from mcpbridge.gateway.faults import unavailable
@@ -20,7 +20,7 @@ class Breaker:
         self._failed: deque[float] = deque(maxlen=self.FAILURES)
         self._open_until = 0.0
         self._is_open = False
-        self._refused = 0
+        self._refused: Counter[str] = Counter()
 
     @property
     def state(self) -> str:
@@ -28,17 +28,18 @@ class Breaker:
             return "closed"
         return "open" if self._now() < self._open_until else "half-open"
 
-    async def admit(self, backend: str) -> None:
-        """Raises `unavailable` while it is open; when it is half open, lets this one call through."""
+    async def admit(self, backend: str, caller: str = "", *, seconds: float = HELD) -> None:
+        """Raises `unavailable` while it is open; when it is half open, lets this one call through. `seconds`: what the
+        call may take, half of which it is held at most."""
         if not self._is_open:
             return
         wait = self._open_until - self._now()
         if wait > 0:
             error = unavailable(backend, "it failed several times and is left alone for a moment.")
             error.retry_after_ms = max(1, int(wait * 1000))
-            self._refused += 1
-            if self._refused > self.AT_ONCE:
-                await asyncio.sleep(self.HELD)
+            self._refused[caller] += 1
+            if self._refused[caller] > self.AT_ONCE:
+                await asyncio.sleep(min(self.HELD, seconds / 2))
             raise error
         self._open_until = self._now() + self.REST  # others wait for what the probe finds
 
@@ -50,4 +51,5 @@ class Breaker:
         now = self._now()
         self._failed.append(now)
         if self._is_open or (len(self._failed) == self.FAILURES and now - self._failed[0] <= self.WINDOW):
-            self._is_open, self._open_until, self._refused = True, now + self.REST, 0
+            self._is_open, self._open_until = True, now + self.REST
+            self._refused.clear()

@@ -7,13 +7,13 @@ from weakref import WeakKeyDictionary
 
 import mcp.types as types
 from mcp.client.subscriptions import Subscription, SubscriptionLost
-from mcp.server.subscriptions import PromptsListChanged, ResourcesListChanged, ServerEvent, ToolsListChanged
+from mcp.server.subscriptions import ServerEvent
 from mcp.shared.subscriptions import ResourceUpdated
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from devflow.events import LiveEvent, bus
 from mcpbridge.gateway.catalog import catalog
-from mcpbridge.gateway.notices import Listener, listens, notices
+from mcpbridge.gateway.notices import LISTS, ListChanged, Listener, listens, notices
 from mcpbridge.gateway.sessions import Session
 from mcpbridge.server import Context
 from mcpbridge.subscriptions import TOOLS_CHANGED
@@ -65,8 +65,21 @@ async def logs(ctx: Context, session: Session | None) -> AsyncIterator[None]:
         sender.cancel()
 
 
+def lists_of(backend: str, tell: Callable[[ListChanged], None]) -> Callable[[], None]:
+    """Hear which lists of a backend change, noticed in whichever process. Returns the way out."""
+
+    def hear(event: LiveEvent) -> None:
+        if event.id != backend or (changed := LISTS.get(event.type)) is None:
+            return
+        if event.type == TOOLS_CHANGED:
+            catalog.forget()  # another process may have kept the change
+        tell(changed())
+
+    return bus.subscribe(hear)
+
+
 class Heard:
-    """What a listen stream hears: the catalog's changes, and what the backend notifies on the caller's session."""
+    """What a listen stream of 2026-07-28 hears: lists that change, and resources of the caller's session."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -83,20 +96,11 @@ class Heard:
         raise NotImplementedError("backends publish, nobody else")
 
     def subscribe(self, listener: Callable[[ServerEvent], None]) -> Callable[[], None]:
-        def tools(event: LiveEvent) -> None:
-            if event.type == TOOLS_CHANGED and event.id == self._session.spec.id:
-                catalog.forget()  # another process may have kept the change
-                listener(ToolsListChanged())
-
-        def others(message: types.ServerNotification) -> None:
-            if isinstance(message, types.PromptListChangedNotification):
-                listener(PromptsListChanged())
-            elif isinstance(message, types.ResourceListChangedNotification):
-                listener(ResourcesListChanged())
-            elif isinstance(message, types.ResourceUpdatedNotification):
+        def updates(message: types.ServerNotification) -> None:
+            if isinstance(message, types.ResourceUpdatedNotification):
                 listener(ResourceUpdated(str(message.params.uri)))
 
-        ways_out = bus.subscribe(tools), notices.listen(self._session, others)
+        ways_out = lists_of(self._session.spec.id, listener), notices.listen(self._session, updates)
         self._listeners.append(listener)
 
         def leave() -> None:
@@ -109,7 +113,7 @@ class Heard:
 
 @asynccontextmanager
 async def changes_of(session: Session, wished: types.SubscriptionFilter, seconds: float) -> AsyncIterator[Heard]:
-    """What the backend tells of itself, asked for in the way its revision has."""
+    """What the backend tells of itself; resources are asked for in the way its revision has."""
     client, heard = await session.client(), Heard(session)
     wanted = [str(uri) for uri in wished.resource_subscriptions or ()]
     if not listens(client):
@@ -117,13 +121,10 @@ async def changes_of(session: Session, wished: types.SubscriptionFilter, seconds
             await session.request("resources/subscribe", {"uri": uri}, timeout=seconds)
         yield heard
         return
-    has_prompts, has_resources = bool(wished.prompts_list_changed), bool(wished.resources_list_changed)
-    if not (has_prompts or has_resources or wanted):
+    if not wanted:
         yield heard
         return
-    async with client.listen(
-        prompts_list_changed=has_prompts, resources_list_changed=has_resources, resource_subscriptions=wanted
-    ) as changes:
+    async with client.listen(resource_subscriptions=wanted) as changes:
         following = asyncio.create_task(heard.follow(changes))
         try:
             yield heard

@@ -2,25 +2,47 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import mcp.types as types
 from mcp import Client
+from mcp.server.subscriptions import PromptsListChanged, ResourcesListChanged, ToolsListChanged
 from mcp.shared.exceptions import MCPError
+from mcp.shared.subscriptions import ResourceUpdated
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from devflow.errors import DevFlowError
+from devflow.events import EVERY_PROJECT, LiveEvent, bus
 from mcpbridge.asking import EVERYTHING
 from mcpbridge.gateway import discovery
 from mcpbridge.gateway.conversing import told
 from mcpbridge.gateway.sessions import Session, pool
+from mcpbridge.subscriptions import TOOLS_CHANGED
 from mcpbridge.threads import run_blocking
 
 logger = logging.getLogger(__name__)
 
 QUIET_SECONDS = 0.5
-"""A backend that announces several changes at once is asked once, this long after the first."""
+"""A backend that announces several changes at once is asked once, and others are told once, this long after the
+first."""
+
+PROMPTS_CHANGED = "prompts.changed"
+RESOURCES_CHANGED = "resources.changed"
+ListChanged = ToolsListChanged | PromptsListChanged | ResourcesListChanged
+LISTS: Mapping[str, type[ListChanged]] = {
+    TOOLS_CHANGED: ToolsListChanged,
+    PROMPTS_CHANGED: PromptsListChanged,
+    RESOURCES_CHANGED: ResourcesListChanged,
+}
+"""What a live event about a backend says of its lists."""
+
+_BARE: Mapping[type[Any], type[ListChanged]] = {
+    types.ToolListChangedNotification: ToolsListChanged,
+    types.PromptListChangedNotification: PromptsListChanged,
+    types.ResourceListChangedNotification: ResourcesListChanged,
+}
 
 Listener = Callable[[types.ServerNotification], None]
 
@@ -36,10 +58,11 @@ class Notices:
     def __init__(self) -> None:
         self._listeners: WeakKeyDictionary[Session, list[Listener]] = WeakKeyDictionary()
         self._asking: dict[str, asyncio.Task[None]] = {}
+        self._telling: set[tuple[str, str]] = set()
         self._following: set[asyncio.Task[None]] = set()
 
     def begin(self, session: Session) -> None:
-        """Follow the tools of a new session: a backend of 2026-07-28 tells only those who ask to be told."""
+        """Follow the lists of a new session: a backend of 2026-07-28 tells only those who ask to be told."""
         if session.spec.pk is not None:
             task = asyncio.create_task(self._follow(session))
             self._following.add(task)
@@ -48,20 +71,40 @@ class Notices:
     async def _follow(self, session: Session) -> None:
         try:
             client = await session.client()
-            tools = client.server_capabilities.tools
-            if not listens(client) or tools is None or not tools.list_changed:
+            has = client.server_capabilities
+            tools, prompts, resources = (
+                one is not None and bool(one.list_changed) for one in (has.tools, has.prompts, has.resources)
+            )
+            if not listens(client) or not (tools or prompts or resources):
                 return
-            async with client.listen(tools_list_changed=True) as changes:
-                async for _ in changes:
-                    self.ask_again(session)
+            async with client.listen(
+                tools_list_changed=tools, prompts_list_changed=prompts, resources_list_changed=resources
+            ) as changes:
+                async for event in changes:
+                    if not isinstance(event, ResourceUpdated):
+                        self._changed(session, type(event))
         except (DevFlowError, MCPError, RuntimeError, TimeoutError) as exc:
             logger.debug("changes of %s are not followed: %s", session.spec.id, exc)
 
     def hear(self, session: Session, message: types.ServerNotification) -> None:
         for listener in list(self._listeners.get(session, ())):
             listener(message)
-        if isinstance(message, types.ToolListChangedNotification):
+        if (changed := _BARE.get(type(message))) is not None:
+            self._changed(session, changed)
+
+    def _changed(self, session: Session, what: type[ListChanged]) -> None:
+        if what is ToolsListChanged:
             self.ask_again(session)
+            return
+        about = next(kind for kind, event in LISTS.items() if event is what), session.spec.id
+        if session.spec.pk is not None and about not in self._telling:
+            self._telling.add(about)
+            asyncio.get_running_loop().call_later(QUIET_SECONDS, self._tell, about)
+
+    def _tell(self, about: tuple[str, str]) -> None:
+        self._telling.discard(about)
+        kind, backend = about
+        bus.deliver(LiveEvent(kind, EVERY_PROJECT, backend))
 
     def listen(self, session: Session, listener: Listener) -> Callable[[], None]:
         """Hear what the backend notifies on this session. Returns the way out."""

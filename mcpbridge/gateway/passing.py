@@ -39,14 +39,14 @@ from mcpbridge.gateway.notices import notices
 from mcpbridge.gateway.questions import Asking
 from mcpbridge.gateway.sessions import Session, pool
 from mcpbridge.gateway.specs import BackendSpec, fingerprint_of
-from mcpbridge.gateway.standing import NoticeStream
+from mcpbridge.gateway.standing import NoticeStreams
 from mcpbridge.models import Backend
 from mcpbridge.server import Context, as_protocol_error, caller_of, is_welcome, reporting
 from mcpbridge.subscriptions import MAX_SUBSCRIPTIONS, live
 from mcpbridge.threads import run_blocking
 from mcpbridge.tooling import Caller, Effect, Intent
 from mcpbridge.transports.relay import Relay
-from mcpbridge.transports.streamable import StreamableHttp
+from mcpbridge.transports.streamable import MAX_ACCEPT, StreamableHttp, accepted
 
 PATH = re.compile(r"/mcp/backends/([A-Za-z0-9_-]{1,64})/mcp/?")
 BACKEND = "devflow.backend"
@@ -89,14 +89,19 @@ def _open_of(spec: BackendSpec, caller: Caller) -> Session | None:
         return None
 
 
-@asynccontextmanager
-async def _admitted(spec: BackendSpec, caller: Caller) -> AsyncIterator[tuple[Session, Deadline]]:
-    """A session for something that reads: paid for, allowed, and its failures told to the breaker."""
+async def _pay(caller: Caller) -> None:
+    """Raises `rate_limited`, and `forbidden` for a key that may not read."""
     await ratelimit.spend(caller)
     if not caller.allows(Effect.READ_ONLY):
         raise forbidden("This key may not read: it needs the scope `read`.")
+
+
+@asynccontextmanager
+async def _admitted(spec: BackendSpec, caller: Caller) -> AsyncIterator[tuple[Session, Deadline]]:
+    """A session for something that reads: paid for, allowed, and its failures told to the breaker."""
+    await _pay(caller)
     breaker, has_place = pool.breaker(spec), False
-    await breaker.admit(spec.id)
+    await breaker.admit(spec.id, caller_key(caller))
     try:
         async with Deadline(_seconds(spec)) as deadline, pool.place(spec):
             has_place = True
@@ -180,9 +185,7 @@ async def _pass(ctx: Context, params: Any) -> dict[str, Any]:
 
 
 async def _kept(ctx: Context, caller: Caller, uri: str) -> dict[str, Any]:
-    await ratelimit.spend(caller)
-    if not caller.allows(Effect.READ_ONLY):
-        raise forbidden("This key may not read: it needs the scope `read`.")
+    await _pay(caller)
     row = await run_blocking(large.kept, caller, uri.removeprefix(large.PREFIX))
     return {**_COMPLETE, "contents": [{"uri": uri, "mimeType": row.media_type, "text": row.text}]}
 
@@ -330,6 +333,7 @@ class Passing(StreamableHttp):
 
     def __init__(self, relay: Relay | None = None) -> None:
         super().__init__(build, relay)
+        self._streams = NoticeStreams()
 
     async def __call__(self, scope: AsgiScope, receive: Any, send: Any) -> None:
         match = PATH.fullmatch(scope["path"])
@@ -344,37 +348,53 @@ class Passing(StreamableHttp):
         finally:
             _at_work_for.reset(token)
 
-    async def other(self, scope: AsgiScope, receive: Any, send: Any) -> None:
+    async def beside(self, scope: AsgiScope, receive: Any, send: Any) -> None:
         """GET: a stream of what changes. DELETE: close what the client's session had open here."""
-        door: Door = scope[DOOR]
-        caller = access.caller_for(
-            door.identity,
-            transport=door.transport,
-            headers=door.headers,
-            query=door.query,
-            client=door.client,
-            session=door.session,
-        )
-        if scope["method"] == "GET":
-            await self._stand(scope[BACKEND], caller.with_changes(features=door.features), door, receive, send)
-        else:
-            pool.forget_caller(caller_key(caller))
-            await send({"type": "http.response.start", "status": 204, "headers": []})
-            await send({"type": "http.response.body", "body": b""})
-
-    @staticmethod
-    async def _stand(spec: BackendSpec, caller: Caller, door: Door, receive: Any, send: Any) -> None:
-        started, error = time.perf_counter(), None
-        stream = NoticeStream(lambda: _open_of(spec, caller), _seconds(spec))
-        caller.facts["backend"] = spec.id
+        door, spec = scope[DOOR], scope[BACKEND]
         try:
-            async with _admitted(spec, caller):
-                pass
-            async with live.standing(stream, lambda: is_welcome(door)):
-                await stream.serve(receive, send)
+            caller = access.caller_for(
+                door.identity,
+                transport=door.transport,
+                headers=door.headers,
+                query=door.query,
+                client=door.client,
+                session=door.session,
+            )
+            if scope["method"] == "GET":
+                return await self._notices(spec, caller, door, receive, send)
+        except DevFlowError as exc:
+            return await refuse(send, ERROR_TABLE[exc.code].http, exc)
+        self._streams.close(spec.id, door.session)
+        pool.forget_caller(caller_key(caller))
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+        return None
+
+    async def _notices(self, spec: BackendSpec, caller: Caller, door: Door, receive: Any, send: Any) -> None:
+        """Raises what stands against a stream before it begins."""
+        started, error = time.perf_counter(), None
+        caller.facts["backend"] = spec.id
+
+        async def is_on() -> bool:
+            try:
+                await _backend(spec.id, door)
+            except DevFlowError as exc:
+                return exc.code not in (ErrorCode.NOT_FOUND, ErrorCode.FORBIDDEN)
+            return await is_welcome(door)
+
+        try:
+            if not accepted(door.headers.get("accept", "")[:MAX_ACCEPT])[1]:
+                raise invalid("A stream is opened with `Accept: text/event-stream`.")
+            await _pay(caller)
+            stream = self._streams.open(spec.id, door.session)
+            try:
+                async with live.standing(stream, is_on):
+                    await stream.serve(receive, send)
+            finally:
+                self._streams.forget(door.session, stream)
         except DevFlowError as exc:
             error = exc
-            await refuse(send, ERROR_TABLE[exc.code].http, exc)
+            raise
         finally:
             audit.note("subscriptions/listen", caller, started=started, arguments={}, error=error)
 

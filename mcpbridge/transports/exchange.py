@@ -25,14 +25,19 @@ from mcp.shared.jsonrpc_dispatcher import (
 )
 from mcp.shared.message import ServerMessageMetadata
 from mcp.shared.transport_context import TransportContext
-from mcp.types import INTERNAL_ERROR, ErrorData, JSONRPCNotification, JSONRPCRequest, RequestId
+from mcp.types import INTERNAL_ERROR, ErrorData, JSONRPCMessage, JSONRPCNotification, JSONRPCRequest, RequestId
+from pydantic_core import PydanticSerializationError, to_json
 from starlette.requests import Request
 
 from devflow.errors import DevFlowError, ErrorCode
+from devflow.events import EVERY_PROJECT, LiveEvent, bus
+from mcpbridge.transports.relay import Relay
 
 logger = logging.getLogger(__name__)
 
 PING_SECONDS = 15.0
+MAX_ID = 1000
+CANCELLED = "mcp.cancelled"
 PING = b": ping\r\n\r\n"
 _TRANSPORT = TransportContext(kind="streamable-http", can_send_request=False)
 STREAM_HEADERS = [
@@ -43,8 +48,8 @@ STREAM_HEADERS = [
 
 
 class Exchange:
-    """A request and the way back to its client: the SDK's `DispatchContext`, and a `doors.Way` once it has a
-    `channel`. `headers` stand in the answer."""
+    """A request and the way back to its client: the SDK's `DispatchContext`, and a `doors.Way`. `headers` stand in the
+    answer."""
 
     transport = _TRANSPORT
     can_send_request = False
@@ -57,9 +62,10 @@ class Exchange:
         send: Any,
         *,
         session: str = "",
+        relay: Relay | None = None,
         headers: tuple[tuple[bytes, bytes], ...] = (),
     ) -> None:
-        self.channel = ""
+        self._relay = relay
         self._key = session, message.id
         self.request_id = message.id
         self.message_metadata = ServerMessageMetadata(request_context=Request(scope, receive))
@@ -67,9 +73,13 @@ class Exchange:
         self._message = message
         self._progress_token = progress_token_from_params(message.params)
         self._receive, self._send, self._headers = receive, send, headers
-        self._own: asyncio.Task[Any] | None = None
+        self._task: asyncio.Task[Any] | None = None
         self._turn = asyncio.Lock()
-        self._is_stream = self._is_over = self._is_left = self._is_cancelled = False
+        self._is_stream = self._is_over = self._is_left = self._is_given_up = False
+
+    @property
+    def channel(self) -> str:
+        return self._relay.channel if self._relay is not None else ""
 
     # --- to the client ----------------------------------------------------------------------------------------------
 
@@ -101,8 +111,8 @@ class Exchange:
             if self._is_over:
                 return False
             if not self._is_stream:
-                self._is_stream = True
                 await self._start([*STREAM_HEADERS, *self._headers])
+                self._is_stream = True
             await self._send({"type": "http.response.body", "body": event, "more_body": True})
             return True
 
@@ -115,7 +125,7 @@ class Exchange:
             if self._is_stream:
                 await self._send({"type": "http.response.body", "body": event_of(answer), "more_body": False})
                 return
-            body = json.dumps(answer, separators=(",", ":")).encode()
+            body = encoded(answer)
             length = str(len(body)).encode()
             await self._start([(b"content-type", b"application/json"), (b"content-length", length), *self._headers])
             await self._send({"type": "http.response.body", "body": body, "more_body": False})
@@ -124,33 +134,32 @@ class Exchange:
 
     async def answer(self, server: Server[Any], version: str) -> None:
         """Serve the request. A client that leaves has given it up, one that cancels hears so."""
-        self._own = asyncio.current_task()
+        self._task = asyncio.current_task()
         if self._key[0]:
             _at_work[self._key] = self
         watch = asyncio.create_task(self._watch())
         try:
             outcome = await self._outcome(server, version)
         except asyncio.CancelledError:
-            if not (self._is_left or self._is_cancelled):
+            if not self._is_given_up:
                 raise
             outcome = {"error": {"code": REQUEST_CANCELLED, "message": "Request cancelled"}}
         finally:
             watch.cancel()
             if _at_work.get(self._key) is self:
                 del _at_work[self._key]
-        if self._own is not None and (self._is_left or self._is_cancelled):
-            self._own.uncancel()
+        if self._is_given_up and self._task is not None:
+            self._task.uncancel()
         if not self._is_left:
             await self._finish({"jsonrpc": "2.0", "id": self.request_id, **outcome})
         self._is_over = True
 
-    def cancel(self) -> None:
-        self._is_cancelled = True
-        self._give_up()
-
-    def _give_up(self) -> None:
-        if self._own is not None and self._own.cancelling() == 0:
-            self._own.cancel()
+    def give_up(self) -> None:
+        """The client does not wait for the answer any more."""
+        if not self._is_given_up and self._task is not None:
+            self._is_given_up = True
+            self.cancel_requested.set()
+            self._task.cancel()
 
     async def _outcome(self, server: Server[Any], version: str) -> dict[str, Any]:
         connection = Connection.from_envelope(version, None, None)
@@ -178,23 +187,43 @@ class Exchange:
                 continue
             if message["type"] == "http.disconnect":
                 self._is_left = True
-                return self._give_up()
+                return self.give_up()
 
 
 _at_work: dict[tuple[str, RequestId], Exchange] = {}
 """The requests of this process under the session and the id their client knows them by."""
 
 
-def cancel(session: str, message: JSONRPCNotification) -> bool:
-    """Do as a client's `notifications/cancelled` says. Whether the request is at work here."""
+def cancelled(message: JSONRPCMessage | None) -> RequestId | None:
+    """The request a client gives up with this message, if it is a well-formed `notifications/cancelled`."""
+    if not isinstance(message, JSONRPCNotification) or message.method != "notifications/cancelled":
+        return None
     identifier = cancelled_request_id_from_params(message.params)
-    found = _at_work.get((session, identifier)) if identifier is not None else None
-    if found is None:
-        return False
-    found.cancel()
-    return True
+    return identifier if len(str(identifier)) <= MAX_ID else None
+
+
+def cancel(session: str, identifier: RequestId) -> None:
+    """Give up a client's request, which may be at work in any process."""
+    if (found := _at_work.get((session, identifier))) is not None:
+        found.give_up()
+    else:
+        bus.deliver(LiveEvent(CANCELLED, EVERY_PROJECT, json.dumps([session, identifier])))
+
+
+def hear(event: LiveEvent) -> None:
+    """Give up a request of this process that was cancelled in another."""
+    if event.type == CANCELLED and (found := _at_work.get(tuple(json.loads(event.id)))) is not None:
+        found.give_up()
+
+
+def encoded(message: Mapping[str, Any]) -> bytes:
+    """A JSON-RPC message as JSON, which knows neither NaN nor infinity."""
+    try:
+        return to_json(message, inf_nan_mode="null")
+    except PydanticSerializationError:  # half of a surrogate pair: only an escape can carry it
+        return json.dumps(message, separators=(",", ":")).encode()
 
 
 def event_of(message: Mapping[str, Any]) -> bytes:
     """A JSON-RPC message as an event of a stream."""
-    return f"event: message\r\ndata: {json.dumps(message, separators=(',', ':'))}\r\n\r\n".encode()
+    return b"event: message\r\ndata: " + encoded(message) + b"\r\n\r\n"

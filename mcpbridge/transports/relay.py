@@ -16,9 +16,6 @@ class Relay(Protocol):
     async def bring(self, channel: str, session: str, body: bytes) -> int:
         """An HTTP status: 202, 404 where nobody waits there, 503."""
 
-    async def spread(self, session: str, body: bytes) -> None:
-        """Bring a cancellation to all other processes: nobody knows which of them has the request."""
-
 
 async def handed_over(answer: JSONRPCResponse | JSONRPCError, body: bytes, session: str, relay: Relay) -> int:
     """Bring a client's answer, posted as `body`, to the call that waits for it. Gives an HTTP status."""

@@ -20,7 +20,7 @@ from channels.exceptions import ChannelFull, StopConsumer
 from channels.generic.http import AsyncHttpConsumer
 from channels.layers import InMemoryChannelLayer, get_channel_layer
 from django.core import signing
-from mcp.types import JSONRPCError, JSONRPCMessage, JSONRPCNotification, JSONRPCResponse, jsonrpc_message_adapter
+from mcp.types import JSONRPCError, JSONRPCMessage, JSONRPCResponse, jsonrpc_message_adapter
 from pydantic import ValidationError
 from redis import RedisError
 
@@ -30,13 +30,10 @@ from devflow.errors import DevFlowError, ErrorCode
 from mcpbridge import access, asking
 from mcpbridge.doors import DOOR, AsgiScope, Door, read_body, refuse, refuse_too_large
 from mcpbridge.transports.connection import Connection, Taken
-from mcpbridge.transports.exchange import cancel
 
 logger = logging.getLogger(__name__)
 
 CHANNEL_PREFIX = "devflow.mcp"
-EVERYBODY = "devflow.mcp.everybody"
-JOIN_SECONDS = 3600
 MESSAGES_PATH = "/mcp/messages/"
 MAX_SESSION_ID = 1024
 PING = b": ping\r\n\r\n"
@@ -154,17 +151,6 @@ class Sse:
         """Bring a message to the process behind `channel` (`relay.Relay`)."""
         return await self._forward(Address(channel, 0, session), body)
 
-    async def spread(self, session: str, body: bytes) -> None:
-        """Bring a cancellation to the other processes (`relay.Relay`)."""
-        layer: Any = get_channel_layer()
-        if isinstance(layer, InMemoryChannelLayer):
-            return
-        deadline = time.time() + self.timing.deliver
-        try:
-            await layer.group_send(EVERYBODY, {"session": session, "body": body.decode(), "deadline": deadline})
-        except (OSError, RedisError) as exc:
-            logger.warning("a cancellation could not be spread: %s", exc)
-
     async def _forward(self, address: Address, body: bytes) -> int:
         """Bring a message to the worker that holds the stream; what is not acknowledged in time never runs there."""
         layer: Any = get_channel_layer()
@@ -201,9 +187,7 @@ class Sse:
         try:
             while not self.channel:
                 try:
-                    channel = await layer.new_channel(CHANNEL_PREFIX)
-                    await layer.group_add(EVERYBODY, channel)
-                    self.channel = channel
+                    self.channel = await layer.new_channel(CHANNEL_PREFIX)
                 except (OSError, RedisError) as exc:
                     logger.warning("the channel layer is away, trying again: %s", exc)
                     await asyncio.sleep(1)
@@ -222,10 +206,6 @@ class Sse:
         if letter["deadline"] < time.time():
             return
         message = jsonrpc_message_adapter.validate_json(letter["body"], by_name=False)
-        if "ticket" not in letter:
-            if isinstance(message, JSONRPCNotification):
-                cancel(letter["session"], message)
-            return
         status = self._take(letter["session"], message)
         try:
             await layer.send(letter["reply"], {"ticket": letter["ticket"], "status": int(status)})
@@ -235,15 +215,8 @@ class Sse:
     # All streams of this worker
 
     async def _watch(self) -> None:
-        joined = time.monotonic()
         while True:
             await asyncio.sleep(self.timing.look)
-            if self.channel and time.monotonic() - joined > JOIN_SECONDS:  # a layer forgets members after a day
-                joined = time.monotonic()
-                try:
-                    await get_channel_layer().group_add(EVERYBODY, self.channel)
-                except (OSError, RedisError) as exc:
-                    logger.warning("cancellations may not arrive for an hour: %s", exc)
             try:
                 await self._end_refused()
             except DevFlowError as exc:

@@ -7,7 +7,7 @@ which every worker can verify and none has to store.
 
 import asyncio
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -21,7 +21,6 @@ from mcp.types import (
     ClientCapabilities,
     JSONRPCError,
     JSONRPCMessage,
-    JSONRPCNotification,
     JSONRPCRequest,
     JSONRPCResponse,
     jsonrpc_message_adapter,
@@ -31,15 +30,17 @@ from pydantic import ValidationError
 from starlette.requests import Request
 
 from devflow.errors import DevFlowError, ErrorCode
+from devflow.events import bus
 from mcpbridge.asking import features_in
 from mcpbridge.doors import DOOR, AsgiScope, Door, read_body, refuse, refuse_too_large
 from mcpbridge.server import build_server
-from mcpbridge.transports.exchange import Exchange, cancel
+from mcpbridge.transports import exchange
+from mcpbridge.transports.exchange import Exchange
 from mcpbridge.transports.relay import Relay, handed_over
 
 SESSION_HEADER = b"mcp-session-id"
 MAX_SESSION_ID = 2048
-CANCELLED = "notifications/cancelled"
+MAX_ACCEPT = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +91,15 @@ def _initializing_client(message: JSONRPCRequest) -> tuple[str, frozenset[str]] 
 
 
 @lru_cache(maxsize=256)
-def _may_be_answered(content_type: str, accept: str) -> bool:
+def accepted(accept: str) -> tuple[bool, bool]:
+    """Whether a client takes JSON, and whether it takes a stream of events."""
+    return check_accept_headers(Request({"type": "http", "headers": [(b"accept", accept.encode("latin-1"))]}))
+
+
+def _may_be_answered(headers: Mapping[str, str]) -> bool:
     """Whether these headers ask for what MCP speaks; the SDK refuses those that do not."""
-    accepted = check_accept_headers(Request({"type": "http", "headers": [(b"accept", accept.encode("latin-1"))]}))
-    return content_type.partition(";")[0].strip().lower() == "application/json" and all(accepted)
+    content_type = headers.get("content-type", "").partition(";")[0].strip().lower()
+    return content_type == "application/json" and all(accepted(headers.get("accept", "")[:MAX_ACCEPT]))
 
 
 def _message_in(body: bytes) -> JSONRPCMessage | None:
@@ -121,9 +127,8 @@ async def _acknowledged(send: Any, status: int) -> None:
     elif status == 503:
         busy = DevFlowError(ErrorCode.UNAVAILABLE, "The answer cannot be brought on just now.", retry_after_ms=1000)
         await refuse(send, 503, busy, (b"retry-after", b"1"))
-    else:
-        unknown = DevFlowError(ErrorCode.NOT_FOUND, "No call waits for this answer.")
-        await refuse(send, status, unknown)
+    else:  # not 404, which tells a client that its session is gone
+        await refuse(send, 400, DevFlowError(ErrorCode.NOT_FOUND, "No call waits for this answer."))
 
 
 class StreamableHttp:
@@ -141,13 +146,15 @@ class StreamableHttp:
     async def run(self, ready: "asyncio.Future[None]") -> None:
         """Serve until cancelled; `ready` is done once requests can come."""
         manager = StreamableHTTPSessionManager(self._build(), stateless=True)
-        async with manager.run():
-            self._manager = manager
-            ready.set_result(None)
-            try:
+        leave = bus.subscribe(exchange.hear)
+        try:
+            async with manager.run():
+                self._manager = manager
+                ready.set_result(None)
                 await asyncio.Event().wait()
-            finally:
-                self._manager = None
+        finally:
+            self._manager = None
+            leave()
 
     async def __call__(self, scope: AsgiScope, receive: Any, send: Any) -> None:
         door: Door = scope[DOOR]
@@ -167,19 +174,15 @@ class StreamableHttp:
         if session is not None:
             self._recognize(session, door)
         if scope["method"] != "POST":
-            return await (self.other(scope, receive, send) if session is not None else refuse_method(send))
+            return await (self.beside(scope, receive, send) if session is not None else refuse_method(send))
         version = door.headers.get("mcp-protocol-version", DEFAULT_NEGOTIATED_VERSION)
         if version in HANDSHAKE_PROTOCOL_VERSIONS:
             return await self._of_handshake(manager, version, session, scope, receive, send)
         return await manager.handle_request(scope, receive, send)
 
-    async def other(self, scope: AsgiScope, receive: Any, send: Any) -> None:
+    async def beside(self, scope: AsgiScope, receive: Any, send: Any) -> None:
         """Serve what `methods` has besides POST, to a client with a session."""
         raise NotImplementedError
-
-    async def _cancelled(self, session: str, message: JSONRPCNotification, body: bytes) -> None:
-        if not cancel(session, message) and self._relay is not None:
-            await self._relay.spread(session, body)
 
     def _recognize(self, session: Session, door: Door) -> None:
         door.session, door.client = session.id, session.client
@@ -202,10 +205,9 @@ class StreamableHttp:
         message = _message_in(body)
         if relay is not None and session is not None and isinstance(message, JSONRPCResponse | JSONRPCError):
             return await _acknowledged(send, await handed_over(message, body, session.id, relay))
-        if session is not None and isinstance(message, JSONRPCNotification) and message.method == CANCELLED:
-            await self._cancelled(session.id, message, body)
-        spoken = _may_be_answered(door.headers.get("content-type", ""), door.headers.get("accept", ""))
-        if not isinstance(message, JSONRPCRequest) or not spoken:
+        if session is not None and (identifier := exchange.cancelled(message)) is not None:
+            exchange.cancel(session.id, identifier)
+        if not isinstance(message, JSONRPCRequest) or not _may_be_answered(door.headers):
             return await manager.handle_request(scope, replay, send)
         headers: tuple[tuple[bytes, bytes], ...] = ()
         if session is None and (client := _initializing_client(message)) is not None:
@@ -213,7 +215,7 @@ class StreamableHttp:
             headers = ((SESSION_HEADER, opened.encode()),)
             if (session := session_behind(opened)) is not None:
                 self._recognize(session, door)
-        exchange = Exchange(message, scope, receive, send, session=door.session, headers=headers)
-        if door.features and relay is not None:
-            exchange.channel, door.way = relay.channel, exchange
-        return await exchange.answer(manager.app, version)
+        at_work = Exchange(message, scope, receive, send, session=door.session, relay=relay, headers=headers)
+        if door.features:
+            door.way = at_work
+        return await at_work.answer(manager.app, version)

@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -15,8 +16,10 @@ from django.utils import timezone
 from mcp.shared.exceptions import MCPError
 
 from devflow.config import PROJECT_ROOT
+from devflow.events import EVERY_PROJECT, LiveEvent, bus
 from mcpbridge.audit import recorder
 from mcpbridge.gateway import catalog
+from mcpbridge.gateway.notices import PROMPTS_CHANGED, RESOURCES_CHANGED
 from mcpbridge.gateway.sessions import pool
 from mcpbridge.models import Action, ApiKey, Backend, ToolCall
 from mcpbridge.subscriptions import live
@@ -24,6 +27,8 @@ from tests.gateway.faulty import survivors
 from tests.gateway.serving import add, on_server, opened, passed
 from tests.mcpbridge.conftest import in_thread
 from tests.transports.site import WAIT, Site, call, http_session, initialize
+from workflow.models import Agent
+from workflow.services import projects
 
 ERAS = pytest.mark.parametrize("mode", ["legacy", "auto"])
 ACCEPT = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
@@ -189,47 +194,116 @@ async def test_a_client_of_the_handshake_hears_of_changed_lists_in_its_stream(si
     async def on_message(message: object) -> None:
         heard.put_nowait(type(message).__name__)
 
-    async def said(count: int = 1) -> set[str]:
+    async def said() -> str:
         async with asyncio.timeout(WAIT):
-            return {(await heard.get()).removesuffix("Notification") for _ in range(count)}
+            return (await heard.get()).removesuffix("Notification")
 
     async with passed(site, mode="legacy", message_handler=on_message) as client:
         await standing()
         await client.call_tool("touch", {})
-        assert await said() == {"PromptListChanged"}
+        assert await said() == "PromptListChanged"
         assert "echo" in await names_in(client)
         await client.call_tool("swap", {})
-        assert await said() == {"ToolListChanged"}
+        assert await said() == "ToolListChanged"
         assert "echo" not in await names_in(client)
-        on_server(site, until_closed())
+        in_thread(lambda: Backend.objects.get(backend_id="plain").save())
+        on_server(site, forgotten())
         assert pool.open_sessions("plain") == 0
-        await client.call_tool("grow", {})  # the stream outlives the session: another may have other lists
-        assert await said(3) == {"ToolListChanged", "PromptListChanged", "ResourceListChanged"}
+        await client.call_tool("touch", {})  # the stream outlives the session
+        assert await said() == "PromptListChanged"
+        assert heard.empty()
     await standing(0)
 
 
-async def until_closed() -> None:
+async def test_prompts_of_a_modern_backend_that_change_are_told_in_the_stream(site: Site) -> None:
+    from tests.gateway.conftest import SMALL
+
+    in_thread(lambda: add(site, "small", sys.executable, str(SMALL)))
+    heard: asyncio.Queue[object] = asyncio.Queue()
+    async with passed(site, "small", mode="legacy", message_handler=heard.put) as client:
+        await standing()
+        assert (await client.call_tool("echo", {"text": "x"})).structured_content == {"result": "x"}
+        bus.deliver(LiveEvent(PROMPTS_CHANGED, EVERY_PROJECT, "plain"))  # another's
+        bus.deliver(LiveEvent(RESOURCES_CHANGED, EVERY_PROJECT, "small"))  # noticed in another process
+        async with asyncio.timeout(WAIT):
+            assert isinstance(await heard.get(), types.ResourceListChangedNotification)
+        assert heard.empty()
+
+
+async def forgotten() -> None:
     pool.forget("plain")
 
 
-def test_the_stream_is_for_clients_with_a_session_and_a_key_that_is_live(
+def test_a_stream_ends_with_its_client_s_next_one_its_session_its_backend_and_its_key(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("mcpbridge.gateway.standing.PING_SECONDS", 0.05)
+    path = "/mcp/backends/plain/mcp"
+    session = site.request("POST", path, content=json.dumps(initialize()), headers=ACCEPT).headers["mcp-session-id"]
+    headers = {**site.headers, "mcp-session-id": session, "Accept": "text/event-stream"}
+
+    def ends() -> None:
+        ApiKey.objects.filter(name="a").update(revoked_at=timezone.now())
+
+    def leaves() -> None:
+        assert site.request("DELETE", path, headers={"mcp-session-id": session}).status_code == 204
+
+    def comes_again() -> None:
+        with httpx.stream("GET", site.url + path, headers=headers, timeout=WAIT) as stream:
+            lines = stream.iter_lines()  # one that nobody holds closes its stream
+            assert next(lines) == ": ping"
+            waited(lambda: len(live._streams) == 1)
+
+    def goes_off() -> None:
+        row = Backend.objects.get(backend_id="plain")
+        row.is_enabled = False
+        row.save()
+
+    def comes_back() -> None:
+        row = Backend.objects.get(backend_id="plain")
+        row.is_enabled = True
+        row.save()
+        catalog.catalog.forget()
+
+    for happens in (leaves, comes_again, goes_off, ends):
+        with httpx.stream("GET", site.url + path, headers=headers, timeout=WAIT) as stream:
+            assert stream.status_code == 200, happens
+            assert stream.headers["content-type"] == "text/event-stream"
+            lines = (line for line in stream.iter_lines() if line)
+            assert next(lines) == next(lines) == ": ping"
+            happens()
+            assert set(lines) <= {": ping"}
+        waited(lambda: not live._streams)
+        comes_back()
+
+
+def test_who_cannot_have_a_stream_is_told_why(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     path = "/mcp/backends/plain/mcp"
     session = site.request("POST", path, content=json.dumps(initialize()), headers=ACCEPT).headers["mcp-session-id"]
     opened_by = {"mcp-session-id": session, "Accept": "text/event-stream"}
-    assert site.request("GET", path, key=site.other_key, headers=opened_by).status_code == 404
-    assert site.request("GET", path, headers={**opened_by, "mcp-session-id": "guess"}).status_code == 404
+
+    def refused(key: str | None = None, **headers: str) -> int:
+        given = {name.replace("_", "-"): value for name, value in headers.items()}
+        answer = site.request("GET", path, key=key, headers={**opened_by, **given})
+        assert "error" in answer.json()
+        return answer.status_code
+
+    assert refused(site.other_key) == 404
+    assert refused(mcp_session_id="guess") == 404
+    assert refused(Accept="application/json") == 422
+    assert refused(X_Agent_Id="no name\tat all") == 422
     with monkeypatch.context() as patched:
         patched.setattr("mcpbridge.subscriptions.MAX_STREAMS", 0)
-        full = site.request("GET", path, headers=opened_by)
-        assert (full.status_code, full.json()["error"]["data"]["code"]) == (503, "unavailable")
-    with httpx.stream("GET", site.url + path, headers={**site.headers, **opened_by}, timeout=WAIT) as stream:
-        assert stream.headers["content-type"] == "text/event-stream"
-        lines = stream.iter_lines()
-        assert next(lines) == ": ping"
-        ApiKey.objects.filter(name="a").update(revoked_at=timezone.now())
-        assert [line for line in lines if line] == []  # it ends
+        assert refused() == 503
+    with monkeypatch.context() as patched:
+        patched.setattr("mcpbridge.subscriptions.draining", SimpleNamespace(is_set=lambda: True))
+        assert refused() == 503
+    writer = in_thread(lambda: key_with("write"))
+    session = site.request("POST", path, key=writer, content=json.dumps(initialize()), headers=ACCEPT).headers.get(
+        "mcp-session-id", ""
+    )
+    assert refused(writer, mcp_session_id=session) == 403
+    assert not live._streams
 
 
 def test_a_posted_cancellation_ends_the_call_at_the_backend(site: Site) -> None:
@@ -298,6 +372,7 @@ async def test_giving_up_cancels_the_call_at_the_backend(site: Site) -> None:
 
 
 async def test_calls_and_reads_are_in_the_log_with_their_backend(site: Site) -> None:
+    here = in_thread(lambda: projects.create(name="Here", slug="here").pk)
     async with passed(site, headers={"X-Agent-Id": "agent-9"}) as client:
         await client.call_tool("echo", {"text": "x"})
         await client.get_prompt("greet", {"name": "Ada"})
@@ -308,6 +383,8 @@ async def test_calls_and_reads_are_in_the_log_with_their_backend(site: Site) -> 
     )
     for tool in ("plain.echo", "prompts/get", "resources/read"):
         assert (tool, "ok", "agent-9") in rows
+    assert set(in_thread(lambda: list(ToolCall.objects.values_list("project", flat=True)))) == {here}
+    assert in_thread(Agent.objects.filter(name="agent-9", project=here).exists)  # met by what it called
 
 
 async def test_reading_costs_the_keys_budget(site: Site) -> None:
@@ -346,7 +423,7 @@ def test_the_door_stands_here_too(site: Site) -> None:
     assert (
         site.request("POST", path, content=body, headers={**ACCEPT, "Origin": "https://e.example"}).status_code == 403
     )
-    assert site.request("GET", path).status_code == 405
+    assert site.request("GET", path).status_code == 405  # no session, no stream
     assert site.status_of_large_body(path, chunked=False) == 413
     missing = site.request("POST", "/mcp/backends/plane/mcp", content=body, headers=ACCEPT)
     assert missing.status_code == 404

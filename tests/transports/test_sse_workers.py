@@ -121,12 +121,12 @@ def test_an_answer_posted_to_another_process_reaches_the_call_that_asked(
         def post(message: dict[str, Any], **more: str) -> int:
             return httpx.post(f"{two.url}/mcp", json=message, headers={**headers, **more}).status_code
 
-        assert post(answer, **{"Mcp-Session-Id": stranger}) == 404
-        assert post({**answer, "id": "guess"}) == 404
+        assert post(answer, **{"Mcp-Session-Id": stranger}) == 400
+        assert post({**answer, "id": "guess"}) == 400
         assert post({"jsonrpc": "2.0", "result": {}}) == 400
         assert post(answer) == 202
         assert "accept Eve" in json.dumps(next(said))
-    assert post(answer) == 404  # it was answered
+    assert post(answer) == 400  # it was answered
 
 
 def test_a_cancellation_posted_to_another_process_ends_the_call(
@@ -154,3 +154,25 @@ def test_a_cancellation_posted_to_another_process_ends_the_call(
             assert time.monotonic() < deadline
             time.sleep(0.05)
     assert calling.result().json()["error"]["code"] == -32800
+
+
+def test_a_list_that_changes_in_another_process_is_told_in_the_stream(
+    pair: tuple[RunningServer, RunningServer], client: httpx.Client
+) -> None:
+    one, two = pair
+    script = PROJECT_ROOT / "tests" / "fakes" / "plain_backend.py"
+    done = devflow(
+        one.home, "backend", "add", "plain", "--command", sys.executable, "--args", str(script), extra=one.env
+    )
+    assert done.returncode == 0, done.stderr
+    headers = {"X-API-Key": one.key, "Accept": "application/json, text/event-stream"}
+    path = "/mcp/backends/plain/mcp"
+    opened = client.post(one.url + path, json=initialize(), headers=headers)
+    headers |= {"Mcp-Session-Id": opened.headers["mcp-session-id"], "MCP-Protocol-Version": "2025-11-25"}
+    with client.stream("GET", one.url + path, headers=headers) as stream:
+        lines = stream.iter_lines()
+        assert next(lines) == ": ping"
+        answer = httpx.post(two.url + path, json=call("touch", "touch"), headers=headers, timeout=WAIT).json()
+        assert not answer["result"].get("isError"), answer
+        said = next(line for line in lines if line.startswith("data:"))
+    assert json.loads(said[5:])["method"] == "notifications/prompts/list_changed"
