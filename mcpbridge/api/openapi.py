@@ -123,8 +123,8 @@ def _failed(kind: str) -> dict[str, Any]:
 
 def add_tools(result: dict[str, Any], generator: Any, request: Any, public: bool) -> dict[str, Any]:
     """drf-spectacular's postprocessing hook."""
-    components = result.setdefault("components", {}).setdefault("schemas", {})
-    components |= {"CallFailure": _FAILURE, "Problem": _PROBLEM, "ToolEntry": _ENTRY}
+    described = result.setdefault("components", {}).setdefault("schemas", {})
+    components: dict[str, Any] = {"CallFailure": _FAILURE, "Problem": _PROBLEM, "ToolEntry": _ENTRY}
     calls, outputs = [], []
     own = (tool for tool in registry.all() if not tool.backend)
     for tool in sorted(own, key=lambda item: item.name):
@@ -148,6 +148,9 @@ def add_tools(result: dict[str, Any], generator: Any, request: Any, public: bool
     }
     components["Metrics"] = {"type": "object", "properties": {"requests_total": {"type": "integer"}}}
     components["Health"] = {"type": "object", "properties": {"status": {"type": "string"}}, "required": ["status"]}
+    if taken := described.keys() & components.keys():
+        raise ValueError(f"two components of the OpenAPI document have the same name: {sorted(taken)}")
+    described |= components
     _describe(result["paths"])
     return result
 

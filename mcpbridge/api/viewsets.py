@@ -4,7 +4,7 @@ from typing import Any
 
 import django_filters
 from django.db.models import QuerySet
-from drf_spectacular.utils import extend_schema
+from drf_spectacular.utils import extend_schema, extend_schema_serializer
 from rest_framework import serializers
 from rest_framework.decorators import action
 from rest_framework.mixins import ListModelMixin, RetrieveModelMixin
@@ -106,6 +106,7 @@ class KeyViewSet(ListModelMixin, RetrieveModelMixin, KeyFirst, GenericViewSet[Ap
         return Response(status=204)
 
 
+@extend_schema_serializer(component_name="LoggedCall")
 class CallSerializer(serializers.ModelSerializer[ToolCall]):
     project = serializers.SlugRelatedField[Any](slug_field="slug", read_only=True, allow_null=True)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import mcp.types as types
 import pytest
+from django.utils import timezone
 from mcp import Client
 from mcp.shared.exceptions import MCPError
 
@@ -48,8 +49,8 @@ def backends(site: Site, request: pytest.FixtureRequest) -> None:
         wanted.add("new")
     for name in wanted:
         add(site, name, sys.executable, str(ASKING), *(["handshake"] if name == "old" else []))
-    in_thread(lambda: Action.objects.update(is_federated=True))
-    catalog.catalog.__init__()  # type: ignore[misc]  # `update` leaves no trace that a process would look for
+    in_thread(lambda: Action.objects.update(is_federated=True, changed_at=timezone.now()))
+    catalog.catalog.forget()
 
 
 @pytest.fixture
@@ -58,9 +59,9 @@ def both(backends: None) -> None:
 
 
 def changed(**fields: Any) -> None:
-    """Change the rows of the backends; `update` leaves no trace that a process would look for."""
-    in_thread(lambda: catalog.Backend.objects.update(**fields))
-    catalog.catalog.__init__()  # type: ignore[misc]  # a new process knows nothing
+    """Change the rows of the backends."""
+    in_thread(lambda: catalog.Backend.objects.update(changed_at=timezone.now(), **fields))
+    catalog.catalog.forget()
 
 
 class Person:

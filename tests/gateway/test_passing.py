@@ -46,8 +46,8 @@ def key_with(*scopes: str, **more: Any) -> str:
 
 
 def change(name: str, **fields: Any) -> None:
-    in_thread(lambda: Action.objects.filter(name=name).update(**fields))
-    catalog.catalog.__init__()  # type: ignore[misc]  # `update` leaves no trace that a process would look for
+    in_thread(lambda: Action.objects.filter(name=name).update(changed_at=timezone.now(), **fields))
+    catalog.catalog.forget()
 
 
 async def names_in(client: Any) -> list[str]:
