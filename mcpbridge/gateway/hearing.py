@@ -1,6 +1,7 @@
 """What a backend says beside its answers, on its way to the client it is passed through to."""
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from weakref import WeakKeyDictionary
@@ -15,7 +16,7 @@ from devflow.events import LiveEvent, bus
 from mcpbridge.gateway.catalog import catalog
 from mcpbridge.gateway.notices import LISTS, ListChanged, Listener, listens, notices
 from mcpbridge.gateway.sessions import Session
-from mcpbridge.server import Context
+from mcpbridge.server import MOST_WAITING, Context
 from mcpbridge.subscriptions import TOOLS_CHANGED
 
 LOG_LEVEL_META = "io.modelcontextprotocol/logLevel"
@@ -33,36 +34,36 @@ async def logs(ctx: Context, session: Session | None) -> AsyncIterator[None]:
     if session is None or (is_modern and not (ctx.params or {}).get("_meta", {}).get(LOG_LEVEL_META)):
         yield
         return
-    waiting: asyncio.Queue[types.LoggingMessageNotification | None] = asyncio.Queue(maxsize=1000)
+    waiting: deque[types.LoggingMessageNotification] = deque()
+    sending: asyncio.Task[None] | None = None  # most requests are never told anything
 
     def hear(message: types.ServerNotification) -> None:
+        nonlocal sending
         if not isinstance(message, types.LoggingMessageNotification):
             return
-        if at_work[0] is hear and not waiting.full():
-            waiting.put_nowait(message)
+        if at_work[0] is hear and len(waiting) < MOST_WAITING:
+            waiting.append(message)
+            if sending is None or sending.done():
+                sending = asyncio.create_task(send())
 
     async def send() -> None:
-        while (message := await waiting.get()) is not None:
-            await ctx.session.send_notification(message, related_request_id=ctx.request_id)
+        while waiting:
+            await ctx.session.send_notification(waiting.popleft(), related_request_id=ctx.request_id)
 
     at_work = _at_work.setdefault(session, [])
     at_work.append(hear)
     way_out = notices.listen(session, hear)
-
-    def leave() -> None:
-        way_out()
-        at_work.remove(hear)
-
-    sender = asyncio.create_task(send())
     try:
         try:
             yield
         finally:
-            leave()
-        await waiting.put(None)
-        await sender
+            way_out()
+            at_work.remove(hear)
+        if sending is not None:
+            await sending
     finally:
-        sender.cancel()
+        if sending is not None:
+            sending.cancel()
 
 
 def lists_of(backend: str, tell: Callable[[ListChanged], None]) -> Callable[[], None]:
