@@ -22,6 +22,8 @@ GROUP = "devflow.events"
 REJOINED = "bus.rejoined"
 """Told to this process's listeners after the channel layer was away: what happened meanwhile was not heard."""
 EVERY_PROJECT = 0
+NO_PROJECT = -1
+"""For what concerns server processes and no page."""
 
 
 @dataclass(frozen=True, slots=True)

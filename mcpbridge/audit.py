@@ -35,7 +35,7 @@ from django.utils import timezone
 from devflow import config, ports
 from devflow.errors import DevFlowError
 from devflow.logs import redact
-from devflow.ports import CallSeen
+from devflow.ports import CallSeen, KeyScope
 from mcpbridge.envelopes import Outcome
 from mcpbridge.models import ApiKey, AuditCheckpoint, ToolCall
 from mcpbridge.tooling import Caller
@@ -61,6 +61,9 @@ def _shortened(value: Any) -> Any:
     return value
 
 
+Home = tuple[KeyScope, str | None, str]
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One call as the pipeline leaves it; redaction, hashing and the database are the recorder's work."""
@@ -84,12 +87,17 @@ class Entry:
     arguments: Mapping[str, Any]
     backend: str = ""
     spans: tuple[tuple[str, float], ...] = ()
-    homeless: Caller | None = None
-    """Who called a backend without asking for a project."""
+    home: Home | None = None
+    """Where to look for the project, of a call of a backend that asked for none."""
 
     @classmethod
     def of(cls, outcome: Outcome, caller: Caller, arguments: Mapping[str, Any]) -> "Entry":
         project, agent = caller.known_project, caller.known_agent
+        project_id: int | None = (project.id or None) if project else None
+        home: Home | None = None
+        if project is None and caller.facts.get("backend") and caller.scope.key_id:
+            project_id = caller.facts.get("project_id")
+            home = (caller.scope, caller.project_slug, caller.agent_name) if project_id is None else None
         return cls(
             at=timezone.now(),
             trace_id=outcome.trace_id,
@@ -98,7 +106,7 @@ class Entry:
             agent_name=caller.agent_name,
             agent_id=agent.id if agent else 0,
             session=caller.session,
-            project_id=(project.id or None) if project else None,
+            project_id=project_id,
             transport=caller.transport,
             client=caller.client[:120],
             tool=caller.facts.get("action", outcome.name)[:128],
@@ -110,18 +118,21 @@ class Entry:
             arguments=arguments,
             backend=caller.facts.get("backend", ""),
             spans=tuple(caller.facts.get("spans", ())),
-            homeless=caller if project is None and caller.scope.key_id and caller.facts.get("backend") else None,
+            home=home,
         )
 
-    def placed(self) -> "Entry":
-        """A call of a backend belongs to its caller's project all the same, where there is one (blocks)."""
-        if self.homeless is None:
+    def placed(self, known: dict[Home, int | None]) -> "Entry":
+        """A call of a backend belongs to its caller's project all the same, where there is one (blocks). `known` keeps
+        what was found."""
+        if self.home is None:
             return self
-        try:
-            agent = self.homeless.agent
-        except DevFlowError:
-            return replace(self, homeless=None)
-        return replace(self, project_id=agent.project_id, agent_id=agent.id, homeless=None)
+        if self.home not in known:
+            scope, slug, agent_name = self.home
+            try:
+                known[self.home] = ports.directory().project_of(scope, slug=slug, agent_name=agent_name).id or None
+            except DevFlowError:  # none, or several
+                known[self.home] = None
+        return replace(self, project_id=known[self.home], home=None)
 
     def row(self, worker: str) -> ToolCall:
         """The unsaved row, arguments redacted and shortened."""
@@ -167,7 +178,7 @@ class Recorder:
 
     def write_now(self, outcome: Outcome, caller: Caller, arguments: Mapping[str, Any]) -> None:
         """Record a write inside its own transaction (blocks)."""
-        entry = Entry.of(outcome, caller, arguments).placed()
+        entry = Entry.of(outcome, caller, arguments).placed({})
         row = entry.row(self.worker)
         _insert([row])
         self._beats.append((entry, row.arguments_hash))
@@ -266,7 +277,8 @@ class Recorder:
         self._position, self._seal = _end_of_chain(self.worker)
 
     def _insert_sealed(self, entries: list[Entry]) -> None:
-        entries = [entry.placed() for entry in entries]
+        homes: dict[Home, int | None] = {}
+        entries = [entry.placed(homes) for entry in entries]
         rows = [entry.row(self.worker) for entry in entries]
         try:
             self._insert_at_end(rows)

@@ -167,9 +167,11 @@ class Live:
 
     @staticmethod
     async def _close_when_unwelcome(stream: Standing, is_welcome: Callable[[], Awaitable[bool]]) -> None:
-        while await is_welcome():
-            await asyncio.sleep(LOOK_SECONDS)
-        stream.close()
+        try:
+            while await is_welcome():
+                await asyncio.sleep(LOOK_SECONDS)
+        finally:
+            stream.close()
 
     def close(self) -> None:
         for stream in list(self._streams):

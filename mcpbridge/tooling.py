@@ -11,10 +11,11 @@ import typing
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from functools import cached_property, partial
+from functools import partial
 from threading import Event
 from typing import Annotated, Any, Literal, TypeVar
 
+from django.utils.functional import cached_property
 from pydantic import (
     BaseModel,
     BeforeValidator,

@@ -155,7 +155,7 @@ async def confirm(caller: Caller, plan_id: str, *, signature: str = "") -> dict[
     if plan.project is not None and caller.scope.project_id is None:
         caller = caller.with_changes(project_slug=plan.project.slug)
     await run_blocking(plans.take, plan, by=caller.client if caller.transport == PAGE else caller.agent_name)
-    caller.facts["chosen"] = action.full_name
+    caller.facts.update(chosen=action.full_name, project_id=plan.project_id)
     envelope: dict[str, Any] | None = None
     try:
         envelope = await _run(caller, request, spec, action, {"mode": "plan", "plan_id": plan.plan_id})

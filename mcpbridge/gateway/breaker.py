@@ -20,7 +20,7 @@ class Breaker:
         self._failed: deque[float] = deque(maxlen=self.FAILURES)
         self._open_until = 0.0
         self._is_open = False
-        self._refused: Counter[str] = Counter()
+        self._refused: Counter[int] = Counter()
 
     @property
     def state(self) -> str:
@@ -28,17 +28,17 @@ class Breaker:
             return "closed"
         return "open" if self._now() < self._open_until else "half-open"
 
-    async def admit(self, backend: str, caller: str = "", *, seconds: float = HELD) -> None:
-        """Raises `unavailable` while it is open; when it is half open, lets this one call through. `seconds`: what the
-        call may take, half of which it is held at most."""
+    async def admit(self, backend: str, key: int = 0, *, seconds: float = HELD) -> None:
+        """Raises `unavailable` while it is open; when it is half open, lets this one call of a key through. `seconds`:
+        what the call may take, half of which it is held at most."""
         if not self._is_open:
             return
         wait = self._open_until - self._now()
         if wait > 0:
             error = unavailable(backend, "it failed several times and is left alone for a moment.")
             error.retry_after_ms = max(1, int(wait * 1000))
-            self._refused[caller] += 1
-            if self._refused[caller] > self.AT_ONCE:
+            self._refused[key] += 1
+            if self._refused[key] > self.AT_ONCE:
                 await asyncio.sleep(min(self.HELD, seconds / 2))
             raise error
         self._open_until = self._now() + self.REST  # others wait for what the probe finds
@@ -46,6 +46,7 @@ class Breaker:
     def note(self, *, ok: bool) -> None:
         if ok:
             self._failed.clear()
+            self._refused.clear()
             self._is_open = False
             return
         now = self._now()

@@ -220,7 +220,7 @@ async def _tried(work: Work) -> tuple[dict[str, Any], Look | None]:
 
 async def _once(work: Work) -> tuple[dict[str, Any], Look | None]:
     breaker = pool.breaker(work.spec)
-    await breaker.admit(work.spec.id, caller_key(work.caller), seconds=work.timeout)
+    await breaker.admit(work.spec.id, work.caller.scope.key_id, seconds=work.timeout)
     try:
         async with placed(work) as session:
             await activated(work, session)

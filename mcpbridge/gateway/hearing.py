@@ -12,7 +12,7 @@ from mcp.server.subscriptions import ServerEvent
 from mcp.shared.subscriptions import ResourceUpdated
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from devflow.events import LiveEvent, bus
+from devflow.events import REJOINED, LiveEvent, bus
 from mcpbridge.gateway.catalog import catalog
 from mcpbridge.gateway.notices import LISTS, ListChanged, Listener, listens, notices
 from mcpbridge.gateway.sessions import Session
@@ -70,11 +70,13 @@ def lists_of(backend: str, tell: Callable[[ListChanged], None]) -> Callable[[], 
     """Hear which lists of a backend change, noticed in whichever process. Returns the way out."""
 
     def hear(event: LiveEvent) -> None:
-        if event.id != backend or (changed := LISTS.get(event.type)) is None:
-            return
-        if event.type == TOOLS_CHANGED:
+        if event.type == TOOLS_CHANGED or event.type == REJOINED:
             catalog.forget()  # another process may have kept the change
-        tell(changed())
+        if event.type == REJOINED:  # what happened meanwhile is not known
+            for changed in LISTS.values():
+                tell(changed())
+        elif event.id == backend and event.type in LISTS:
+            tell(LISTS[event.type]())
 
     return bus.subscribe(hear)
 

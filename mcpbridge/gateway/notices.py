@@ -3,18 +3,20 @@
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import mcp.types as types
 from mcp import Client
+from mcp.client.subscriptions import SubscriptionLost
 from mcp.server.subscriptions import PromptsListChanged, ResourcesListChanged, ToolsListChanged
 from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import ResourceUpdated
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from devflow.errors import DevFlowError
-from devflow.events import EVERY_PROJECT, LiveEvent, bus
+from devflow.events import NO_PROJECT, LiveEvent, bus
 from mcpbridge.asking import EVERYTHING
 from mcpbridge.gateway import discovery
 from mcpbridge.gateway.conversing import told
@@ -28,6 +30,7 @@ QUIET_SECONDS = 0.5
 """A backend that announces several changes at once is asked once, and others are told once, this long after the
 first."""
 
+AGAIN_SECONDS = 5.0
 PROMPTS_CHANGED = "prompts.changed"
 RESOURCES_CHANGED = "resources.changed"
 ListChanged = ToolsListChanged | PromptsListChanged | ResourcesListChanged
@@ -75,14 +78,15 @@ class Notices:
             tools, prompts, resources = (
                 one is not None and bool(one.list_changed) for one in (has.tools, has.prompts, has.resources)
             )
-            if not listens(client) or not (tools or prompts or resources):
-                return
-            async with client.listen(
-                tools_list_changed=tools, prompts_list_changed=prompts, resources_list_changed=resources
-            ) as changes:
-                async for event in changes:
-                    if not isinstance(event, ResourceUpdated):
-                        self._changed(session, type(event))
+            while listens(client) and (tools or prompts or resources) and not session.is_over:
+                async with client.listen(
+                    tools_list_changed=tools, prompts_list_changed=prompts, resources_list_changed=resources
+                ) as changes:
+                    with suppress(SubscriptionLost):
+                        async for event in changes:
+                            if not isinstance(event, ResourceUpdated):
+                                self._changed(session, type(event))
+                await asyncio.sleep(AGAIN_SECONDS)
         except (DevFlowError, MCPError, RuntimeError, TimeoutError) as exc:
             logger.debug("changes of %s are not followed: %s", session.spec.id, exc)
 
@@ -104,7 +108,7 @@ class Notices:
     def _tell(self, about: tuple[str, str]) -> None:
         self._telling.discard(about)
         kind, backend = about
-        bus.deliver(LiveEvent(kind, EVERY_PROJECT, backend))
+        bus.deliver(LiveEvent(kind, NO_PROJECT, backend))
 
     def listen(self, session: Session, listener: Listener) -> Callable[[], None]:
         """Hear what the backend notifies on this session. Returns the way out."""

@@ -9,6 +9,7 @@ MCP does not define.
 """
 
 import asyncio
+import logging
 import re
 import time
 from collections.abc import AsyncIterator, Mapping
@@ -17,6 +18,7 @@ from contextvars import ContextVar
 from typing import Any
 
 import mcp.types as types
+from django.db import DatabaseError, InterfaceError
 from mcp.server.caching import CacheHint
 from mcp.server.context import CallNext, HandlerResult
 from mcp.server.lowlevel import Server
@@ -47,6 +49,8 @@ from mcpbridge.threads import run_blocking
 from mcpbridge.tooling import Caller, Effect, Intent
 from mcpbridge.transports.relay import Relay
 from mcpbridge.transports.streamable import MAX_ACCEPT, StreamableHttp, accepted
+
+logger = logging.getLogger(__name__)
 
 PATH = re.compile(r"/mcp/backends/([A-Za-z0-9_-]{1,64})/mcp/?")
 BACKEND = "devflow.backend"
@@ -101,7 +105,7 @@ async def _admitted(spec: BackendSpec, caller: Caller) -> AsyncIterator[tuple[Se
     """A session for something that reads: paid for, allowed, and its failures told to the breaker."""
     await _pay(caller)
     breaker, has_place = pool.breaker(spec), False
-    await breaker.admit(spec.id, caller_key(caller))
+    await breaker.admit(spec.id, caller.scope.key_id)
     try:
         async with Deadline(_seconds(spec)) as deadline, pool.place(spec):
             has_place = True
@@ -380,6 +384,9 @@ class Passing(StreamableHttp):
                 await _backend(spec.id, door)
             except DevFlowError as exc:
                 return exc.code not in (ErrorCode.NOT_FOUND, ErrorCode.FORBIDDEN)
+            except (DatabaseError, InterfaceError) as exc:
+                logger.warning("whether the stream of %s may go on is not known: %s", spec.id, exc)
+                return True
             return await is_welcome(door)
 
         try:

@@ -30,7 +30,7 @@ from pydantic_core import PydanticSerializationError, to_json
 from starlette.requests import Request
 
 from devflow.errors import DevFlowError, ErrorCode
-from devflow.events import EVERY_PROJECT, LiveEvent, bus
+from devflow.events import NO_PROJECT, LiveEvent, bus
 from mcpbridge.transports.relay import Relay
 
 logger = logging.getLogger(__name__)
@@ -207,7 +207,7 @@ def cancel(session: str, identifier: RequestId) -> None:
     if (found := _at_work.get((session, identifier))) is not None:
         found.give_up()
     else:
-        bus.deliver(LiveEvent(CANCELLED, EVERY_PROJECT, json.dumps([session, identifier])))
+        bus.deliver(LiveEvent(CANCELLED, NO_PROJECT, json.dumps([session, identifier])))
 
 
 def hear(event: LiveEvent) -> None:

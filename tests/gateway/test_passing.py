@@ -16,7 +16,7 @@ from django.utils import timezone
 from mcp.shared.exceptions import MCPError
 
 from devflow.config import PROJECT_ROOT
-from devflow.events import EVERY_PROJECT, LiveEvent, bus
+from devflow.events import NO_PROJECT, LiveEvent, bus
 from mcpbridge.audit import recorder
 from mcpbridge.gateway import catalog
 from mcpbridge.gateway.notices import PROMPTS_CHANGED, RESOURCES_CHANGED
@@ -27,7 +27,6 @@ from tests.gateway.faulty import survivors
 from tests.gateway.serving import add, on_server, opened, passed
 from tests.mcpbridge.conftest import in_thread
 from tests.transports.site import WAIT, Site, call, http_session, initialize
-from workflow.models import Agent
 from workflow.services import projects
 
 ERAS = pytest.mark.parametrize("mode", ["legacy", "auto"])
@@ -223,8 +222,8 @@ async def test_prompts_of_a_modern_backend_that_change_are_told_in_the_stream(si
     async with passed(site, "small", mode="legacy", message_handler=heard.put) as client:
         await standing()
         assert (await client.call_tool("echo", {"text": "x"})).structured_content == {"result": "x"}
-        bus.deliver(LiveEvent(PROMPTS_CHANGED, EVERY_PROJECT, "plain"))  # another's
-        bus.deliver(LiveEvent(RESOURCES_CHANGED, EVERY_PROJECT, "small"))  # noticed in another process
+        bus.deliver(LiveEvent(PROMPTS_CHANGED, NO_PROJECT, "plain"))  # another's
+        bus.deliver(LiveEvent(RESOURCES_CHANGED, NO_PROJECT, "small"))  # noticed in another process
         async with asyncio.timeout(WAIT):
             assert isinstance(await heard.get(), types.ResourceListChangedNotification)
         assert heard.empty()
@@ -372,7 +371,6 @@ async def test_giving_up_cancels_the_call_at_the_backend(site: Site) -> None:
 
 
 async def test_calls_and_reads_are_in_the_log_with_their_backend(site: Site) -> None:
-    here = in_thread(lambda: projects.create(name="Here", slug="here").pk)
     async with passed(site, headers={"X-Agent-Id": "agent-9"}) as client:
         await client.call_tool("echo", {"text": "x"})
         await client.get_prompt("greet", {"name": "Ada"})
@@ -383,8 +381,20 @@ async def test_calls_and_reads_are_in_the_log_with_their_backend(site: Site) -> 
     )
     for tool in ("plain.echo", "prompts/get", "resources/read"):
         assert (tool, "ok", "agent-9") in rows
-    assert set(in_thread(lambda: list(ToolCall.objects.values_list("project", flat=True)))) == {here}
-    assert in_thread(Agent.objects.filter(name="agent-9", project=here).exists)  # met by what it called
+
+
+async def test_a_call_of_a_backend_is_in_the_log_of_its_caller_s_project(site: Site) -> None:
+    here, there = (in_thread(lambda name=name: projects.create(name=name, slug=name).pk) for name in ("here", "there"))
+    for headers in ({}, {"X-Project": "there"}, {"X-Project": "nowhere"}):
+        async with passed(site, headers={"X-Agent-Id": f"agent-{len(headers)}", **headers}) as client:
+            await client.call_tool("echo", {"text": "x"})
+            await client.list_prompts()
+    await asyncio.to_thread(in_thread, recorder.flush)
+    found = in_thread(lambda: list(ToolCall.objects.order_by("pk").values_list("tool", "project")))
+    echoed = [project for tool, project in found if tool == "plain.echo"]
+    listed = [project for tool, project in found if tool == "prompts/list"]
+    assert echoed == listed == [None, there, None]
+    assert here != there
 
 
 async def test_reading_costs_the_keys_budget(site: Site) -> None:

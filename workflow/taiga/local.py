@@ -154,13 +154,14 @@ class LocalProvider:
 
     def _shown(self, kind: KindName, rows: Iterable[Any], *, details: bool) -> list[dict[str, Any]]:
         rows, statuses = list(rows), list(agile.statuses(self._project.pk, Kind(kind)))
-        known: dict[int | None, ItemStatus | None] = {status.pk: status for status in statuses}
+        known: dict[int | None, ItemStatus] = {status.pk: status for status in statuses}
         if kind == "task":
             for row in rows:
                 row.item_status = known.get(row.item_status_id)
             return [shapes.task(row, statuses=statuses, details=details) for row in rows]
         for row in rows:
-            row.status = known[row.status_id]
+            if (status := known.get(row.status_id)) is not None:
+                row.status = status
         if kind == "issue":
             return [shapes.issue(row, details=details) for row in rows]
         below: defaultdict[int, list[int]] = defaultdict(list)
