@@ -25,6 +25,7 @@ from devflow.errors import ERROR_TABLE, DevFlowError, ErrorCode
 from mcpbridge import access
 from mcpbridge.access import Identity
 from mcpbridge.threads import run_blocking
+from mcpbridge.tooling import Caller
 
 logger = logging.getLogger(__name__)
 
@@ -49,6 +50,19 @@ class Door:
     features: frozenset[str] = frozenset()
     """What a client of a stateless endpoint said at its `initialize` it can be asked (`asking.EVERYTHING`)."""
     way: "Way | None" = None
+
+    def caller(self, *, meta: Mapping[str, Any] | None = None, client: str = "") -> Caller:
+        """Who calls through here; `client` is known better than by the door. Raises `invalid_input` for a malformed
+        agent id or exposure."""
+        return access.caller_for(
+            self.identity,
+            transport=self.transport,
+            headers=self.headers,
+            query=self.query,
+            meta=meta,
+            client=client or self.client,
+            session=self.session,
+        )
 
 
 class Way(Protocol):
@@ -193,8 +207,7 @@ class McpDoor:
             return await refuse(send, status, DevFlowError(ErrorCode.FORBIDDEN, message))
         declared = whole(headers.get("content-length", "0"), digits=19)
         if declared is None or declared > MAX_BODY:
-            error = DevFlowError(ErrorCode.TOO_LARGE, f"A body may have {MAX_BODY} bytes at most.")
-            return await refuse(send, 413, error, (b"connection", b"close"))
+            return await refuse_too_large(send)
         query = dict(parse_qsl(plain.get("query_string", b"").decode("latin-1")))
         door = Door(identity=identity, transport=self.transport, headers=headers, query=query)
         # White space round a header's value is no part of it (RFC 9110, 5.5); not every parser takes it off.

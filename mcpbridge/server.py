@@ -40,24 +40,10 @@ Finish with update_task_status(task_id, "done", result=..., lease_token=...): it
 get_kanban_board shows everything; get_messages holds what others told you."""
 
 
-def _client_name(ctx: Context, door: Door) -> str:
-    params = ctx.session.client_params
-    return params.client_info.name if params is not None else door.client
-
-
 def caller_of(ctx: Context) -> Caller:
     """The caller of one message. Raises `invalid_input` for a malformed agent id or exposure."""
-    door = door_of(ctx)
-    meta: Mapping[str, Any] = dict(ctx.meta or {})
-    caller = access.caller_for(
-        door.identity,
-        transport=door.transport,
-        headers=door.headers,
-        query=door.query,
-        meta=meta,
-        client=_client_name(ctx, door),
-        session=door.session,
-    )
+    door, introduced = door_of(ctx), ctx.session.client_params
+    caller = door.caller(meta=dict(ctx.meta or {}), client=introduced.client_info.name if introduced else "")
     features = asking.features_of(ctx, door)
     return caller.with_changes(features=features) if features else caller
 

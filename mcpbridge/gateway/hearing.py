@@ -14,7 +14,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from devflow.events import REJOINED, LiveEvent, bus
 from mcpbridge.gateway.catalog import catalog
-from mcpbridge.gateway.notices import LISTS, ListChanged, Listener, listens, notices
+from mcpbridge.gateway.notices import LISTS, Listener, listens, notices
 from mcpbridge.gateway.sessions import Session
 from mcpbridge.server import MOST_WAITING, Context
 from mcpbridge.subscriptions import TOOLS_CHANGED
@@ -66,17 +66,20 @@ async def logs(ctx: Context, session: Session | None) -> AsyncIterator[None]:
             sending.cancel()
 
 
-def lists_of(backend: str, tell: Callable[[ListChanged], None]) -> Callable[[], None]:
-    """Hear which lists of a backend change, noticed in whichever process. Returns the way out."""
+def lists_of(backend: str, tell: Callable[[str], None]) -> Callable[[], None]:
+    """Hear which lists of a backend change, as kinds of `LISTS`, noticed in whichever process. Returns the way out."""
 
     def hear(event: LiveEvent) -> None:
-        if event.type == TOOLS_CHANGED or event.type == REJOINED:
-            catalog.forget()  # another process may have kept the change
         if event.type == REJOINED:  # what happened meanwhile is not known
-            for changed in LISTS.values():
-                tell(changed())
+            changed = tuple(LISTS)
         elif event.id == backend and event.type in LISTS:
-            tell(LISTS[event.type]())
+            changed = (event.type,)
+        else:
+            return
+        if TOOLS_CHANGED in changed:
+            catalog.forget()  # another process may have kept the change
+        for kind in changed:
+            tell(kind)
 
     return bus.subscribe(hear)
 
@@ -103,7 +106,10 @@ class Heard:
             if isinstance(message, types.ResourceUpdatedNotification):
                 listener(ResourceUpdated(str(message.params.uri)))
 
-        ways_out = lists_of(self._session.spec.id, listener), notices.listen(self._session, updates)
+        def lists(kind: str) -> None:
+            listener(LISTS[kind]())
+
+        ways_out = lists_of(self._session.spec.id, lists), notices.listen(self._session, updates)
         self._listeners.append(listener)
 
         def leave() -> None:

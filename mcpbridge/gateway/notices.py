@@ -10,9 +10,8 @@ from weakref import WeakKeyDictionary
 import mcp.types as types
 from mcp import Client
 from mcp.client.subscriptions import SubscriptionLost
-from mcp.server.subscriptions import PromptsListChanged, ResourcesListChanged, ToolsListChanged
+from mcp.server.subscriptions import PromptsListChanged, ResourcesListChanged, ServerEvent, ToolsListChanged
 from mcp.shared.exceptions import MCPError
-from mcp.shared.subscriptions import ResourceUpdated
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from devflow.errors import DevFlowError
@@ -33,18 +32,18 @@ first."""
 AGAIN_SECONDS = 5.0
 PROMPTS_CHANGED = "prompts.changed"
 RESOURCES_CHANGED = "resources.changed"
-ListChanged = ToolsListChanged | PromptsListChanged | ResourcesListChanged
-LISTS: Mapping[str, type[ListChanged]] = {
+LISTS: Mapping[str, type[ToolsListChanged | PromptsListChanged | ResourcesListChanged]] = {
     TOOLS_CHANGED: ToolsListChanged,
     PROMPTS_CHANGED: PromptsListChanged,
     RESOURCES_CHANGED: ResourcesListChanged,
 }
-"""What a live event about a backend says of its lists."""
+"""The kinds of live events that say which list of a backend changed, with what 2026-07-28 streams for them."""
 
-_BARE: Mapping[type[Any], type[ListChanged]] = {
-    types.ToolListChangedNotification: ToolsListChanged,
-    types.PromptListChangedNotification: PromptsListChanged,
-    types.ResourceListChangedNotification: ResourcesListChanged,
+_KINDS: Mapping[type[Any], str] = {
+    **{streamed: kind for kind, streamed in LISTS.items()},
+    types.ToolListChangedNotification: TOOLS_CHANGED,
+    types.PromptListChangedNotification: PROMPTS_CHANGED,
+    types.ResourceListChangedNotification: RESOURCES_CHANGED,
 }
 
 Listener = Callable[[types.ServerNotification], None]
@@ -84,8 +83,7 @@ class Notices:
                 ) as changes:
                     with suppress(SubscriptionLost):
                         async for event in changes:
-                            if not isinstance(event, ResourceUpdated):
-                                self._changed(session, type(event))
+                            self._note(session, event)
                 await asyncio.sleep(AGAIN_SECONDS)
         except (DevFlowError, MCPError, RuntimeError, TimeoutError) as exc:
             logger.debug("changes of %s are not followed: %s", session.spec.id, exc)
@@ -93,15 +91,14 @@ class Notices:
     def hear(self, session: Session, message: types.ServerNotification) -> None:
         for listener in list(self._listeners.get(session, ())):
             listener(message)
-        if (changed := _BARE.get(type(message))) is not None:
-            self._changed(session, changed)
+        self._note(session, message)
 
-    def _changed(self, session: Session, what: type[ListChanged]) -> None:
-        if what is ToolsListChanged:
+    def _note(self, session: Session, said: types.ServerNotification | ServerEvent) -> None:
+        """Look at the tools again, or tell who listens, where a list has changed."""
+        kind, spec = _KINDS.get(type(said)), session.spec
+        if kind == TOOLS_CHANGED:
             self.ask_again(session)
-            return
-        about = next(kind for kind, event in LISTS.items() if event is what), session.spec.id
-        if session.spec.pk is not None and about not in self._telling:
+        elif kind is not None and spec.pk is not None and (about := (kind, spec.id)) not in self._telling:
             self._telling.add(about)
             asyncio.get_running_loop().call_later(QUIET_SECONDS, self._tell, about)
 

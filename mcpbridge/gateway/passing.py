@@ -27,7 +27,7 @@ from mcp_types.methods import INPUT_REQUIRED_METHODS
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from devflow.errors import ERROR_TABLE, DevFlowError, ErrorCode, forbidden, invalid, not_found
-from mcpbridge import access, asking, audit, dispatcher, ratelimit
+from mcpbridge import asking, audit, dispatcher, ratelimit
 from mcpbridge.doors import DOOR, AsgiScope, Door, door_of, refuse
 from mcpbridge.envelopes import as_mcp
 from mcpbridge.gateway import large, policy
@@ -48,7 +48,7 @@ from mcpbridge.subscriptions import MAX_SUBSCRIPTIONS, live
 from mcpbridge.threads import run_blocking
 from mcpbridge.tooling import Caller, Effect, Intent
 from mcpbridge.transports.relay import Relay
-from mcpbridge.transports.streamable import MAX_ACCEPT, StreamableHttp, accepted
+from mcpbridge.transports.streamable import StreamableHttp, accepted
 
 logger = logging.getLogger(__name__)
 
@@ -356,14 +356,7 @@ class Passing(StreamableHttp):
         """GET: a stream of what changes. DELETE: close what the client's session had open here."""
         door, spec = scope[DOOR], scope[BACKEND]
         try:
-            caller = access.caller_for(
-                door.identity,
-                transport=door.transport,
-                headers=door.headers,
-                query=door.query,
-                client=door.client,
-                session=door.session,
-            )
+            caller = door.caller()
             if scope["method"] == "GET":
                 return await self._notices(spec, caller, door, receive, send)
         except DevFlowError as exc:
@@ -390,15 +383,12 @@ class Passing(StreamableHttp):
             return await is_welcome(door)
 
         try:
-            if not accepted(door.headers.get("accept", "")[:MAX_ACCEPT])[1]:
+            if not accepted(door.headers)[1]:
                 raise invalid("A stream is opened with `Accept: text/event-stream`.")
             await _pay(caller)
-            stream = self._streams.open(spec.id, door.session)
-            try:
+            with self._streams.one(spec.id, door.session) as stream:
                 async with live.standing(stream, is_on):
                     await stream.serve(receive, send)
-            finally:
-                self._streams.forget(door.session, stream)
         except DevFlowError as exc:
             error = exc
             raise

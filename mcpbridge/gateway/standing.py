@@ -2,18 +2,20 @@
 happens, in whichever process it was noticed."""
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from mcp.server.subscriptions import PromptsListChanged, ResourcesListChanged, ToolsListChanged
-
 from mcpbridge.gateway.hearing import lists_of
-from mcpbridge.gateway.notices import ListChanged
-from mcpbridge.transports.exchange import PING, PING_SECONDS, STREAM_HEADERS, event_of
+from mcpbridge.gateway.notices import PROMPTS_CHANGED, RESOURCES_CHANGED
+from mcpbridge.subscriptions import TOOLS_CHANGED
+from mcpbridge.transports.events import HEADERS, PING, event_of
+from mcpbridge.transports.exchange import PING_SECONDS
 
 _NOTICES = {
-    ToolsListChanged: "notifications/tools/list_changed",
-    PromptsListChanged: "notifications/prompts/list_changed",
-    ResourcesListChanged: "notifications/resources/list_changed",
+    TOOLS_CHANGED: "notifications/tools/list_changed",
+    PROMPTS_CHANGED: "notifications/prompts/list_changed",
+    RESOURCES_CHANGED: "notifications/resources/list_changed",
 }
 
 
@@ -23,26 +25,27 @@ class NoticeStreams:
     def __init__(self) -> None:
         self._open: dict[tuple[str, str], NoticeStream] = {}
 
-    def open(self, backend: str, session: str) -> "NoticeStream":
+    @contextmanager
+    def one(self, backend: str, session: str) -> Iterator["NoticeStream"]:
         """A new stream, in the place of the one its client has lost or left."""
         self.close(backend, session)
         stream = self._open[backend, session] = NoticeStream(backend)
-        return stream
+        try:
+            yield stream
+        finally:
+            if self._open.get((backend, session)) is stream:
+                del self._open[backend, session]
 
     def close(self, backend: str, session: str) -> None:
         if (stream := self._open.pop((backend, session), None)) is not None:
             stream.close()
-
-    def forget(self, session: str, stream: "NoticeStream") -> None:
-        if self._open.get((stream.backend, session)) is stream:
-            del self._open[stream.backend, session]
 
 
 class NoticeStream:
     """One such stream."""
 
     def __init__(self, backend: str) -> None:
-        self.backend = backend
+        self._backend = backend
         self._waiting: dict[str, None] = {}  # a list that changed twice is told of once
         self._moved = asyncio.Event()
         self._is_over = False
@@ -51,16 +54,16 @@ class NoticeStream:
         self._is_over = True
         self._moved.set()
 
-    def tell(self, event: ListChanged) -> None:
-        self._waiting[_NOTICES[type(event)]] = None
+    def tell(self, kind: str) -> None:
+        self._waiting[_NOTICES[kind]] = None
         self._moved.set()
 
     async def serve(self, receive: Any, send: Any) -> None:
         """Until the client leaves or the stream is closed."""
-        leave = lists_of(self.backend, self.tell)
+        leave = lists_of(self._backend, self.tell)
         watch = asyncio.create_task(self._watch(receive))
         try:
-            await send({"type": "http.response.start", "status": 200, "headers": STREAM_HEADERS})
+            await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
             said = PING
             while not self._is_over:
                 await send({"type": "http.response.body", "body": said, "more_body": True})

@@ -26,11 +26,11 @@ from mcp.shared.jsonrpc_dispatcher import (
 from mcp.shared.message import ServerMessageMetadata
 from mcp.shared.transport_context import TransportContext
 from mcp.types import INTERNAL_ERROR, ErrorData, JSONRPCMessage, JSONRPCNotification, JSONRPCRequest, RequestId
-from pydantic_core import PydanticSerializationError, to_json
 from starlette.requests import Request
 
 from devflow.errors import DevFlowError, ErrorCode
 from devflow.events import NO_PROJECT, LiveEvent, bus
+from mcpbridge.transports.events import HEADERS, PING, encoded, event_of
 from mcpbridge.transports.relay import Relay
 
 logger = logging.getLogger(__name__)
@@ -38,13 +38,7 @@ logger = logging.getLogger(__name__)
 PING_SECONDS = 15.0
 MAX_ID = 1000
 CANCELLED = "mcp.cancelled"
-PING = b": ping\r\n\r\n"
 _TRANSPORT = TransportContext(kind="streamable-http", can_send_request=False)
-STREAM_HEADERS = [
-    (b"content-type", b"text/event-stream"),
-    (b"cache-control", b"no-cache, no-transform"),
-    (b"x-accel-buffering", b"no"),
-]
 
 
 class Exchange:
@@ -111,7 +105,7 @@ class Exchange:
             if self._is_over:
                 return False
             if not self._is_stream:
-                await self._start([*STREAM_HEADERS, *self._headers])
+                await self._start([*HEADERS, *self._headers])
                 self._is_stream = True
             await self._send({"type": "http.response.body", "body": event, "more_body": True})
             return True
@@ -204,26 +198,18 @@ def cancelled(message: JSONRPCMessage | None) -> RequestId | None:
 
 def cancel(session: str, identifier: RequestId) -> None:
     """Give up a client's request, which may be at work in any process."""
-    if (found := _at_work.get((session, identifier))) is not None:
-        found.give_up()
-    else:
+    if not _given_up(session, identifier):
         bus.deliver(LiveEvent(CANCELLED, NO_PROJECT, json.dumps([session, identifier])))
 
 
 def hear(event: LiveEvent) -> None:
     """Give up a request of this process that was cancelled in another."""
-    if event.type == CANCELLED and (found := _at_work.get(tuple(json.loads(event.id)))) is not None:
+    if event.type == CANCELLED:
+        _given_up(*json.loads(event.id))
+
+
+def _given_up(session: str, identifier: RequestId) -> bool:
+    found = _at_work.get((session, identifier))
+    if found is not None:
         found.give_up()
-
-
-def encoded(message: Mapping[str, Any]) -> bytes:
-    """A JSON-RPC message as JSON, which knows neither NaN nor infinity."""
-    try:
-        return to_json(message, inf_nan_mode="null")
-    except PydanticSerializationError:  # half of a surrogate pair: only an escape can carry it
-        return json.dumps(message, separators=(",", ":")).encode()
-
-
-def event_of(message: Mapping[str, Any]) -> bytes:
-    """A JSON-RPC message as an event of a stream."""
-    return b"event: message\r\ndata: " + encoded(message) + b"\r\n\r\n"
+    return found is not None

@@ -30,13 +30,13 @@ from devflow.errors import DevFlowError, ErrorCode
 from mcpbridge import access, asking
 from mcpbridge.doors import DOOR, AsgiScope, Door, read_body, refuse, refuse_too_large
 from mcpbridge.transports.connection import Connection, Taken
+from mcpbridge.transports.events import HEADERS, PING
 
 logger = logging.getLogger(__name__)
 
 CHANNEL_PREFIX = "devflow.mcp"
 MESSAGES_PATH = "/mcp/messages/"
 MAX_SESSION_ID = 1024
-PING = b": ping\r\n\r\n"
 
 
 @dataclass
@@ -338,13 +338,7 @@ class Stream(AsyncHttpConsumer):
                 await self._write(b"", last=True)
 
     async def _open(self, door: Door) -> None:
-        await self.send_headers(
-            headers=[
-                (b"content-type", b"text/event-stream"),
-                (b"cache-control", b"no-cache, no-transform"),
-                (b"x-accel-buffering", b"no"),
-            ]
-        )
+        await self.send_headers(headers=HEADERS)
         session_id = signed(Address(self._sse.channel, door.identity.scope.key_id, door.session))
         await self._event("endpoint", f"{self.scope.get('root_path', '')}{MESSAGES_PATH}?session_id={session_id}")
 

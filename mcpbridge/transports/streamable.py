@@ -90,16 +90,20 @@ def _initializing_client(message: JSONRPCRequest) -> tuple[str, frozenset[str]] 
     return (name, features) if isinstance(name, str) else None
 
 
-@lru_cache(maxsize=256)
-def accepted(accept: str) -> tuple[bool, bool]:
+def accepted(headers: Mapping[str, str]) -> tuple[bool, bool]:
     """Whether a client takes JSON, and whether it takes a stream of events."""
+    return _accepted(headers.get("accept", "")[:MAX_ACCEPT])
+
+
+@lru_cache(maxsize=256)
+def _accepted(accept: str) -> tuple[bool, bool]:
     return check_accept_headers(Request({"type": "http", "headers": [(b"accept", accept.encode("latin-1"))]}))
 
 
 def _may_be_answered(headers: Mapping[str, str]) -> bool:
     """Whether these headers ask for what MCP speaks; the SDK refuses those that do not."""
     content_type = headers.get("content-type", "").partition(";")[0].strip().lower()
-    return content_type == "application/json" and all(accepted(headers.get("accept", "")[:MAX_ACCEPT]))
+    return content_type == "application/json" and all(accepted(headers))
 
 
 def _message_in(body: bytes) -> JSONRPCMessage | None:

@@ -3,8 +3,7 @@
 import asyncio
 import json
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
@@ -23,7 +22,8 @@ from mcpbridge.gateway.notices import PROMPTS_CHANGED, RESOURCES_CHANGED
 from mcpbridge.gateway.sessions import pool
 from mcpbridge.models import Action, ApiKey, Backend, ToolCall
 from mcpbridge.subscriptions import live
-from tests.gateway.faulty import survivors
+from tests.acceptance.library import eventually
+from tests.gateway.faulty import survivors, until
 from tests.gateway.serving import add, on_server, opened, passed
 from tests.mcpbridge.conftest import in_thread
 from tests.transports.site import WAIT, Site, call, http_session, initialize
@@ -182,9 +182,7 @@ async def test_changes_of_resources_and_prompts_reach_who_listens(site: Site) ->
 
 
 async def standing(count: int = 1) -> None:
-    async with asyncio.timeout(WAIT):
-        while len(live._streams) != count:
-            await asyncio.sleep(0.01)
+    assert await until(lambda: len(live._streams) == count, WAIT)
 
 
 async def test_a_client_of_the_handshake_hears_of_changed_lists_in_its_stream(site: Site) -> None:
@@ -214,7 +212,7 @@ async def test_a_client_of_the_handshake_hears_of_changed_lists_in_its_stream(si
     await standing(0)
 
 
-async def test_prompts_of_a_modern_backend_that_change_are_told_in_the_stream(site: Site) -> None:
+async def test_only_its_backend_s_lists_are_told_in_a_stream_noticed_in_whichever_process(site: Site) -> None:
     from tests.gateway.conftest import SMALL
 
     in_thread(lambda: add(site, "small", sys.executable, str(SMALL)))
@@ -251,7 +249,7 @@ def test_a_stream_ends_with_its_client_s_next_one_its_session_its_backend_and_it
         with httpx.stream("GET", site.url + path, headers=headers, timeout=WAIT) as stream:
             lines = stream.iter_lines()  # one that nobody holds closes its stream
             assert next(lines) == ": ping"
-            waited(lambda: len(live._streams) == 1)
+            eventually(lambda: len(live._streams) == 1, "there is the new one alone", seconds=WAIT)
 
     def goes_off() -> None:
         row = Backend.objects.get(backend_id="plain")
@@ -272,7 +270,7 @@ def test_a_stream_ends_with_its_client_s_next_one_its_session_its_backend_and_it
             assert next(lines) == next(lines) == ": ping"
             happens()
             assert set(lines) <= {": ping"}
-        waited(lambda: not live._streams)
+        eventually(lambda: not live._streams, "it is over", seconds=WAIT)
         comes_back()
 
 
@@ -326,23 +324,16 @@ def test_a_posted_cancellation_ends_the_call_at_the_backend(site: Site) -> None:
 
     with ThreadPoolExecutor(1) as threads:
         calling = threads.submit(post, call(7, "wait", seconds=60))
-        waited(at_work)
+        eventually(at_work, "the call is at work", seconds=WAIT)
         assert cancelled(stranger, requestId=7) == cancelled(requestId=8) == cancelled() == 202
         assert at_work()
         assert cancelled(requestId=7) == 202
         answer = calling.result(WAIT)
     assert answer.json() == {"jsonrpc": "2.0", "id": 7, "error": {"code": -32800, "message": "Request cancelled"}}
-    waited(lambda: not at_work())
+    eventually(lambda: not at_work(), "the call is over", seconds=WAIT)
     still = post(call(8, "echo", text="still there")).json()
     assert still["result"]["structuredContent"] == {"result": "still there"}
     assert pool.open_sessions("small") == 2  # the stranger's too: nobody's process was ended
-
-
-def waited(is_so: Callable[[], bool]) -> None:
-    end = time.monotonic() + WAIT
-    while not is_so():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 async def test_a_modern_backend_is_listened_to_as_well(site: Site) -> None:

@@ -91,25 +91,29 @@ def test_the_session_of_a_killed_process_is_unknown(
     stream.close()
 
 
+def add_backend(server: RunningServer, name: str, script: str, *arguments: str) -> None:
+    command = ("--command", sys.executable, "--args", str(PROJECT_ROOT / "tests" / "fakes" / script), *arguments)
+    done = devflow(server.home, "backend", "add", name, *command, extra=server.env)
+    assert done.returncode == 0, done.stderr
+
+
+def headers_of_session(server: RunningServer, path: str = "/mcp", **capabilities: Any) -> dict[str, str]:
+    """The headers of a client of the handshake revisions once it has shaken hands."""
+    headers = {"X-API-Key": server.key, "Accept": "application/json, text/event-stream"}
+    hello = initialize()
+    hello["params"]["capabilities"] = capabilities
+    session = httpx.post(server.url + path, json=hello, headers=headers, timeout=WAIT).headers["mcp-session-id"]
+    return headers | {"Mcp-Session-Id": session, "MCP-Protocol-Version": "2025-06-18"}
+
+
 def test_an_answer_posted_to_another_process_reaches_the_call_that_asked(
     pair: tuple[RunningServer, RunningServer], client: httpx.Client
 ) -> None:
     """Streamable HTTP with a handshake: the question comes in the stream of the call, the answer as a POST anywhere."""
     one, two = pair
-    script = PROJECT_ROOT / "tests" / "fakes" / "asking_backend.py"
-    added = ("backend", "add", "asking", "--command", sys.executable, "--args", str(script), "handshake")
-    done = devflow(one.home, *added, extra=one.env)
-    assert done.returncode == 0, done.stderr
-    headers = {
-        "X-API-Key": one.key,
-        "Accept": "application/json, text/event-stream",
-        "Content-Type": "application/json",
-    }
-    hello = initialize()
-    hello["params"]["capabilities"] = {"elicitation": {}}
-    opened = client.post(f"{one.url}/mcp", json=hello, headers=headers)
-    stranger = client.post(f"{one.url}/mcp", json=hello, headers=headers).headers["mcp-session-id"]
-    headers |= {"Mcp-Session-Id": opened.headers["mcp-session-id"], "MCP-Protocol-Version": "2025-06-18"}
+    add_backend(one, "asking", "asking_backend.py", "handshake")
+    headers = headers_of_session(one, elicitation={})
+    stranger = headers_of_session(one, elicitation={})["Mcp-Session-Id"]
     request = call("asks", "gateway_execute", intent="QUERY", action="asking.who")
     with client.stream("POST", f"{one.url}/mcp", json=request, headers=headers) as stream:
         said = (json.loads(line[5:]) for line in stream.iter_lines() if line.startswith("data:") and len(line) > 6)
@@ -129,21 +133,10 @@ def test_an_answer_posted_to_another_process_reaches_the_call_that_asked(
     assert post(answer) == 400  # it was answered
 
 
-def test_a_cancellation_posted_to_another_process_ends_the_call(
-    pair: tuple[RunningServer, RunningServer], client: httpx.Client
-) -> None:
+def test_a_cancellation_posted_to_another_process_ends_the_call(pair: tuple[RunningServer, RunningServer]) -> None:
     one, two = pair
-    script = PROJECT_ROOT / "tests" / "fakes" / "fault_backend.py"
-    added = ("backend", "add", "hanging", "--command", sys.executable, "--args", str(script), "hang")
-    done = devflow(one.home, *added, extra=one.env)
-    assert done.returncode == 0, done.stderr
-    headers = {
-        "X-API-Key": one.key,
-        "Accept": "application/json, text/event-stream",
-        "Content-Type": "application/json",
-    }
-    opened = client.post(f"{one.url}/mcp", json=initialize(), headers=headers)
-    headers |= {"Mcp-Session-Id": opened.headers["mcp-session-id"], "MCP-Protocol-Version": "2025-06-18"}
+    add_backend(one, "hanging", "fault_backend.py", "hang")
+    headers = headers_of_session(one)
     request = call("long", "gateway_execute", intent="QUERY", action="hanging.act")
     gone = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": "long"}}
     with ThreadPoolExecutor(1) as threads:
@@ -160,15 +153,9 @@ def test_a_list_that_changes_in_another_process_is_told_in_the_stream(
     pair: tuple[RunningServer, RunningServer], client: httpx.Client
 ) -> None:
     one, two = pair
-    script = PROJECT_ROOT / "tests" / "fakes" / "plain_backend.py"
-    done = devflow(
-        one.home, "backend", "add", "plain", "--command", sys.executable, "--args", str(script), extra=one.env
-    )
-    assert done.returncode == 0, done.stderr
-    headers = {"X-API-Key": one.key, "Accept": "application/json, text/event-stream"}
+    add_backend(one, "plain", "plain_backend.py")
     path = "/mcp/backends/plain/mcp"
-    opened = client.post(one.url + path, json=initialize(), headers=headers)
-    headers |= {"Mcp-Session-Id": opened.headers["mcp-session-id"], "MCP-Protocol-Version": "2025-11-25"}
+    headers = headers_of_session(one, path)
     with client.stream("GET", one.url + path, headers=headers) as stream:
         lines = stream.iter_lines()
         assert next(lines) == ": ping"
